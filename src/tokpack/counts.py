@@ -1,8 +1,8 @@
 """The counts of records on their way to a dataset: their names, their words, and how to sum them.
 
-The batches, progress, reports and manifests of a run have these fields; a dataset made of others
-has their sums. To count something more, add a field here and count it in a batch
-(``sources.base.DocumentBatch.counts``); every place between follows.
+Progress and reports of a run have the fields of ChosenCounts, manifests all of them; a dataset made
+of others has their sums. To count something more of records, add a field to RecordCounts and count
+it in a batch (``sources.base.DocumentBatch.counts``): pieces, manifests and sums follow.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RecordCounts(ChosenCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(RecordCounts):
-    """What was found in conversations.
+    """What was found in conversations, in the order in which ``encoding.conversations.said`` counts.
 
     The template leaves out ``messages_unwritten``, the thinking of ``thoughts_unwritten`` trained
     answers, and the texts of ``contents_unwritten`` messages beside their calls. Of ``answers``,

@@ -7,22 +7,18 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.figures import sentence, table
 from tokpack.cli.parser import Group, flag, number
-from tokpack.cli.terminal import put
-from tokpack.display import shown
 from tokpack.errors import UsageError
-from tokpack.quantities import bytes_text, count_text, percent, without_unit
+from tokpack.quantities import bytes_text, without_unit
 from tokpack.samples.blend.spec import BlendSpec
 from tokpack.storage.disk import parse_json, read_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tokpack.cli.parser import Flag
-    from tokpack.look import CrossDuplicates
     from tokpack.samples.blend.open import CachedIndex
-    from tokpack.samples.blend.plan import BlendPlan, Mixture
+    from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.megatron.cache_files import IndexFiles
 
 
@@ -208,90 +204,3 @@ def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
     if not isinstance(values, dict):
         raise UsageError(f"{where}: expected a JSON object, the tokenizer's unique_identifiers")
     return values
-
-
-# The plan of a blend as tables.
-
-_MOST_SHARES = 8
-
-
-def print_plan(plan: BlendPlan) -> None:
-    """Print what each dataset gives, how weights change, and what each split has."""
-    train, length = plan.train, plan.spec.seq_length
-    _print_datasets(train)
-    tokens = count_text(train.samples * length)
-    padded = "" if train.filled == 1 else f", {1 - train.filled:.0%} of them padding"
-    put(f"{train.samples:,} samples of {length:,} tokens: {tokens} tokens{padded}")
-    if train.changes:
-        put()
-        for phase in train.phases:
-            sentence(f"from sample {phase.first:,}: {_shares(train, phase.shares)}")
-    if len(plan.mixtures) > 1:
-        put()
-        _print_splits(plan)
-
-
-def print_shared(plan: BlendPlan, shared: Mapping[str, CrossDuplicates]) -> None:
-    """Print how many documents of each dataset are in another one as well."""
-    sizes = {dataset.path_prefix: dataset.token_count for dataset in plan.datasets}
-    put()
-    rows = [["documents in others too", "documents", "tokens", ""]]
-    rows += [
-        [shown(prefix), f"{one.documents:,}", f"{one.tokens:,}", percent(one.tokens, sizes[prefix])]
-        for prefix, one in shared.items()
-    ]
-    table(rows)
-
-
-def _print_datasets(mixture: Mixture) -> None:
-    usage = mixture.usage
-    by_trained = mixture.spec.by == "trained"
-    column = ["trained"] if by_trained else []
-    rows = [["dataset", "documents", "tokens", *column, "weight", "share", "samples", "epochs"]]
-    rows += [
-        [
-            shown(portion.prefix),
-            f"{portion.documents:,}",
-            count_text(portion.tokens),
-            *([count_text(portion.trained)] if by_trained else []),
-            "by size" if portion.weight is None else f"{portion.weight:.6g}",
-            f"{share:.2%}",
-            f"{samples:,.0f}",
-            f"{epochs:.2f}",
-        ]
-        for portion, share, samples, epochs in usage
-    ]
-    trained = [count_text(sum(one.portion.trained for one in usage))] if by_trained else []
-    total = f"{mixture.documents:,}", count_text(mixture.tokens), *trained, "", "100.00%"
-    rows.append(["together", *total, f"{mixture.samples:,}", ""])
-    largest = max(one.share for one in usage)
-    table(rows, bars=[one.share / largest for one in usage])
-
-
-def _shares(mixture: Mixture, shares: tuple[float, ...]) -> str:
-    pairs = [
-        (portion.prefix, share)
-        for portion, share in zip(mixture.portions, shares, strict=True)
-        if share
-    ]
-    words = [f"{shown(prefix)} {share:.2%}" for prefix, share in pairs[:_MOST_SHARES]]
-    more = len(pairs) - _MOST_SHARES
-    return ", ".join(words) + (f" and {more} more" if more > 0 else "")
-
-
-def _print_splits(plan: BlendPlan) -> None:
-    rows = [["split", "datasets", "documents", "tokens", "samples", ""]]
-    rows += [
-        [
-            shown(mixture.name),
-            f"{len(mixture.portions):,}",
-            f"{mixture.documents:,}",
-            count_text(mixture.tokens),
-            f"{mixture.samples:,}",
-            f"nothing of {', '.join(shown(p.prefix) for p in mixture.missing)}"
-            if mixture.missing
-            else "",
-        ]
-        for mixture in plan.mixtures
-    ]
-    table(rows, left=(0, 5))

@@ -35,7 +35,7 @@ from tokpack.dataset.verify import TokenCheck
 from tokpack.errors import FormatError, OutputError, TokenizerError, UsageError, option
 from tokpack.progress import ProgressStage, with_bar
 from tokpack.storage import exists, near
-from tokpack.storage.disk import block_sums, checksum_of_sums
+from tokpack.storage.disk.blocks import block_sums, checksum_of_sums
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:

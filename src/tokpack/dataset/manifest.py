@@ -31,15 +31,14 @@ from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.storage import exists, head, joined, open_file
 from tokpack.storage.disk import (
     MAX_BYTES,
-    BlockSums,
     Kind,
     cannot_read,
     check_outputs,
-    checksum_of_sums,
     decode,
     parse_json,
     replace_file,
 )
+from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums
 from tokpack.storage.objects.urls import is_url, place_of
 
 if TYPE_CHECKING:

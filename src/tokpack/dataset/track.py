@@ -24,7 +24,8 @@ from tokpack.dataset.manifest import (
 from tokpack.dataset.mapped import LazyTokens, StoredTokens, map_file, scan
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.storage import exists, named
-from tokpack.storage.disk import BlockSums, block_sums, cannot_write, checksum_of_sums
+from tokpack.storage.disk import cannot_write
+from tokpack.storage.disk.blocks import BlockSums, block_sums, checksum_of_sums
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from tokpack.dataset.track import check_tracks
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.progress import ProgressStage, with_bar
 from tokpack.storage import identity, near
-from tokpack.storage.disk import block_sums, checksum_of_sums
+from tokpack.storage.disk.blocks import block_sums, checksum_of_sums
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:

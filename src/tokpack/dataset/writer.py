@@ -37,17 +37,8 @@ from tokpack.dataset.mapped import LazyTokens, StoredTokens, scan
 from tokpack.dataset.outputs import TRACK
 from tokpack.dataset.track import NewTracks, own_tracks, read_tracks, track_path, track_values
 from tokpack.errors import InputError, OutputError, UsageError
-from tokpack.storage.disk import (
-    AtomicFiles,
-    BlockSums,
-    block_sums,
-    cannot_write,
-    check_outputs,
-    checksum_of_sums,
-    copy_range,
-    identity,
-    read_blocks,
-)
+from tokpack.storage.disk import AtomicFiles, cannot_write, check_outputs, copy_range, identity
+from tokpack.storage.disk.blocks import BlockSums, block_sums, checksum_of_sums, read_blocks
 from tokpack.storage.objects.urls import LocalFile, Range
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tokpack.display import brief
 from tokpack.errors import UsageError, option
 from tokpack.quantities import count_of, share_of
 from tokpack.sources.values import table_of
-from tokpack.storage.disk import BlockSums, checksum_of_sums
+from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence

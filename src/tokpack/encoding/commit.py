@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.counts import CHOSEN, FOUND, ChosenCounts, records_of, without_zeros
+from tokpack.counts import FOUND, ChosenCounts, records_of, without_zeros
 from tokpack.dataset import FileDigest, Manifest, index_chunks, trained_in_files
 from tokpack.dataset.manifest import ROLES, TRACK_DTYPES, facts_of_pieces, summed, write_digested
 from tokpack.encoding.folder import create_own
@@ -30,7 +30,8 @@ from tokpack.errors import InputError, OutputError
 from tokpack.quantities import counted
 from tokpack.sources import content_checksum, joined_blocks
 from tokpack.sources.sql import NAN
-from tokpack.storage.disk import cannot_write, checksum_of_sums
+from tokpack.storage.disk import cannot_write
+from tokpack.storage.disk.blocks import checksum_of_sums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,10 +149,10 @@ def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
         return f"{names}: empty, so there is no document to encode"
     if job.chat is not None and not total["records"]:
         return f"{names}: has no record, so there is no conversation to encode"
-    chosen = ChosenCounts(**{name: total[name] for name in CHOSEN})
+    chosen = ChosenCounts(left_out=total["left_out"], mapped_out=total["mapped_out"])
     if job.chat is not None:
         why = [f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items()]
-        why += replace(chosen, mapped_out=0, mapped_in=0).chosen()  # those kinds name
+        why += replace(chosen, mapped_out=0).chosen()  # those kinds name
         left = f"{names}: of {total['records']:,} records no conversation is left"
         return f"{left}: {', '.join(why)}"
     return (

@@ -21,7 +21,8 @@ from tokpack.encoding.folder import open_own
 from tokpack.encoding.piece import SOURCE_COLUMNS, Piece, Pieces, Stored
 from tokpack.errors import OutputError, ResumeError
 from tokpack.sources import BLOCK_BYTES, COMPRESSIONS, Limits
-from tokpack.storage.disk import SUM_BYTES, blocks, cannot_write, replace_file, spans
+from tokpack.storage.disk import blocks, cannot_write, replace_file
+from tokpack.storage.disk.blocks import SUM_BYTES, spans
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence

@@ -22,15 +22,8 @@ from tokpack.encoding.piece import SOURCE_COLUMNS, SPILL, Piece, Stored
 from tokpack.errors import OutputError, RecordError
 from tokpack.progress import Progress
 from tokpack.sources import LineBlock, LineStream, count_newlines
-from tokpack.storage.disk import (
-    BlockSums,
-    block_sum,
-    cannot_write,
-    file_sums,
-    read_blocks,
-    spans,
-    start_writeback,
-)
+from tokpack.storage.disk import cannot_write, start_writeback
+from tokpack.storage.disk.blocks import BlockSums, block_sum, file_sums, read_blocks, spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

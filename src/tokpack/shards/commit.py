@@ -121,7 +121,7 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
     manifests = []
     for key, whole in plan.whole(prefix).items():
         names = [plan.prefixes(prefix, number)[key] for number in range(plan.shards)]
-        parts = _loaded(names, whole)
+        parts = _loaded(names, prefix)
         _check(shards, parts, names, key, storage_of(whole).listed(whole + "-"))
         manifests.append(_joined(plan, shards, key, names, parts))
         if not manifests[-1].tokens:
@@ -160,14 +160,14 @@ def write_data_path(plan: ShardPlan, prefix: str, text: str, path: str, *, overw
     write_output(path, [text.encode()], inputs, overwrite=overwrite)
 
 
-def _loaded(names: Sequence[str], whole: str) -> list[Manifest]:
+def _loaded(names: Sequence[str], prefix: str) -> list[Manifest]:
     contents = small_files([manifest_path(name) for name in names])
     missing = [number for number, content in enumerate(contents) if content is None]
     if missing:
         raise InputError(
-            f"{shown(whole)}: shards that are not there: {len(missing)} of {len(names)}; make them "
-            f"with `tokpack encode --plan {shown(whole)} --shard {ranges(missing)}`, and see "
-            f"`tokpack shards status {shown(whole)}`"
+            f"{shown(prefix)}: shards that are not there: {len(missing)} of {len(names)}; make "
+            f"them with `tokpack encode --plan {shown(prefix)} --shard {ranges(missing)}`, and see "
+            f"`tokpack shards status {shown(prefix)}`"
         )
     return [
         Manifest.from_json(content or b"", shown(manifest_path(name)))

@@ -16,7 +16,8 @@ import zstandard
 from tokpack.errors import InputError
 from tokpack.sources.base import STDIN
 from tokpack.sources.compression import COMPRESSIONS, LAYER, Follower, decoder_errors
-from tokpack.storage.disk import SUM_BYTES, BlockSums, blocks, checksum_of_sums
+from tokpack.storage.disk import blocks
+from tokpack.storage.disk.blocks import SUM_BYTES, BlockSums, checksum_of_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable

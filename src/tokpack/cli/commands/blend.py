@@ -172,7 +172,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print_json(plan, arguments, shared=shared, files=files)
         _warn(plan, arguments)
     else:
-        from tokpack.cli.blends import print_plan, print_shared
+        from tokpack.cli.blend_table import print_plan, print_shared
 
         print_plan(plan)
         if arguments.duplicates:
@@ -236,7 +236,7 @@ def _print_json(
 ) -> None:
     from tokpack.samples.blend.plan import as_json
 
-    values = as_json(plan, arguments.max_epochs)
+    values = as_json(plan, arguments.max_epochs, flag_names(*PAGE.groups))
     if arguments.show:
         from tokpack.cli.shown import first_as_json
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_given
-from tokpack.cli.parser import Group, Page, flags, number
+from tokpack.cli.parser import Group, Page, flag_names, flags, number
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.quantities import bytes_text, time_text
 from tokpack.storage.disk import not_a_dataset
@@ -174,7 +174,7 @@ def _verify(prefixes: Sequence[str], arguments: argparse.Namespace) -> Iterator[
             with terminal.Reporter() as report:
                 result = verify(prefix, **options, progress=report)
         except (FormatError, InputError) as error:
-            yield {"prefix": prefix, "ok": False, "fault": str(error)}
+            yield {"prefix": prefix, "ok": False, "fault": error.worded(flag_names(*PAGE.groups))}
         else:
             yield {"ok": True, "fault": None, **asdict(result)}
 

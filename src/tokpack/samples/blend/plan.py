@@ -524,8 +524,13 @@ def _check_mixture(mixture: Mixture) -> None:
         )
 
 
-def as_json(plan: BlendPlan, max_epochs: float) -> dict[str, Any]:
-    """The plan for machines: the training mixture at the top, the others below it."""
+def as_json(
+    plan: BlendPlan, max_epochs: float, flags: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The plan for machines: the training mixture at the top, the others below it.
+
+    Options in its warnings have these ``flags``, or else their names in Python.
+    """
     spec = plan.spec
     names = ("order", "seed", "seq_length", "by", "temperature", "split", "split_by")
     return {
@@ -535,7 +540,7 @@ def as_json(plan: BlendPlan, max_epochs: float) -> dict[str, Any]:
         "schedule": [{"from": phase.first, "shares": phase.shares} for phase in plan.train.phases],
         "valid": {name: _mixture_json(mixture) for name, mixture in plan.valid.items()},
         "test": None if plan.test is None else _mixture_json(plan.test),
-        "warnings": plan.warnings(max_epochs),
+        "warnings": plan.warnings(max_epochs, flags),
     }
 
 

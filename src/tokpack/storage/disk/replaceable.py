@@ -14,8 +14,6 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import xxhash
-
 from tokpack.errors import OutputError, UsageError, option
 from tokpack.storage.disk.durable import (
     NAMES,
@@ -166,6 +164,8 @@ def begins_with(path: str, text: bytes) -> bool:
 
 def sealed(text: str, maker: str) -> str:
     """The text with a first line, a comment, by which ``is_sealed`` sees that nobody edited it."""
+    import xxhash  # which help pages load without
+
     digest = xxhash.xxh3_64(text.encode()).hexdigest()
     return f"# {maker} replaces this file as long as it is unchanged: {digest}\n{text}"
 

@@ -23,7 +23,8 @@ import xxhash
 
 from tokpack.errors import OutputError, UsageError
 from tokpack.quantities import size_of
-from tokpack.storage.disk import AtomicFiles, BlockSums, cannot_write, checksum_of_sums, file_sums
+from tokpack.storage.disk import AtomicFiles, cannot_write
+from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums, file_sums
 from tokpack.storage.disk.cache_root import cache_root
 from tokpack.storage.disk.lock import try_flock, turn
 from tokpack.storage.objects.urls import shown
