@@ -35,50 +35,21 @@ if TYPE_CHECKING:
     from shards.conftest import Corpus
 
 
-# A node without what people look at, each a Python process that loads for seconds; what runs tasks
-# is begun when there is one.
-ENVIRONMENT = {
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_enable_metrics_collection": "0",
-    "RAY_enable_open_telemetry": "0",
-    "RAY_prestart_worker_first_driver": "0",
-    "RAY_enable_worker_prestart": "0",
-    "RAY_raylet_start_wait_time_s": "300",
-}
-NODE = {"num_cpus": 1, "include_log_monitor": False}
-HEAD = {
-    **NODE,
-    "include_dashboard": False,
-    "no_monitor": True,
-    # A node that is gone refuses connections, which is noticed by so many of them in a row; one
-    # that is only slow has ten seconds for each.
-    "_system_config": {
-        "health_check_initial_delay_ms": 500,
-        "health_check_period_ms": 500,
-        "health_check_timeout_ms": 10_000,
-        "health_check_failure_threshold": 5,
-    },
-}
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ENVIRONMENT.items():
-            patch.setenv(name, value)
-        from ray.cluster_utils import Cluster
+    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+    from ray.cluster_utils import Cluster
 
-        cluster = Cluster(initialize_head=True, head_node_args=HEAD)
-        yield cluster
-        ray.shutdown()
-        cluster.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
 
 
 def test_a_node_is_removed_while_it_works(cluster: Any, corpus: Corpus, tmp_path: Path) -> None:
     from tokpack.shards.ray_engine import RayEngine
 
-    other = cluster.add_node(**NODE)
+    other = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     prefix = tmp_path / "pile"
     options = EncodeOptions(tuple(corpus.units), output=str(prefix), **corpus.options)  # type: ignore[arg-type]
@@ -132,8 +103,8 @@ def test_what_is_asked_of_a_cluster_that_it_has_not(cluster: Any) -> None:
     from tokpack.shards.ray_engine import RayEngine
 
     with pytest.raises(
-        tokpack.WorkerError, match=r"--ray-address 127\.0\.0\.1:1: Connection refused"
+        tokpack.WorkerError, match=r"ray_address='127\.0\.0\.1:1': Connection refused"
     ):
         RayEngine("127.0.0.1:1", 1)
-    with pytest.raises(UsageError, match="--workers 64: the largest node"):
+    with pytest.raises(UsageError, match="workers=64: the largest node"):
         RayEngine(cluster.address, 64)
