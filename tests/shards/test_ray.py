@@ -103,8 +103,8 @@ def test_what_is_asked_of_a_cluster_that_it_has_not(cluster: Any) -> None:
     from tokpack.shards.ray_engine import RayEngine
 
     with pytest.raises(
-        tokpack.WorkerError, match=r"ray_address='127\.0\.0\.1:1': Connection refused"
+        tokpack.WorkerError, match=r"--ray-address 127\.0\.0\.1:1: Connection refused"
     ):
         RayEngine("127.0.0.1:1", 1)
-    with pytest.raises(UsageError, match="workers=64: the largest node"):
+    with pytest.raises(UsageError, match="--workers 64: the largest node"):
         RayEngine(cluster.address, 64)
