@@ -57,6 +57,8 @@ if not ON_DISK and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free
 # what was hidden: .ci/run.
 PASSED = os.environ.get("TOKPACK_TESTS_PASSED")
 TIMES = int(os.environ.get("TOKPACK_TESTS_TIMES", "1"))  # as many examples: torture/examples.py
+# Files that take long without a slow test; those that have one begin first, too.
+LONG = {"test_layouts.py", "test_documented.py", "test_scripts.py", "test_stopped.py"}
 HIDDEN = {"browser", "data", "index", "may_mount", "root", "shared"}  # fixtures
 
 
@@ -78,6 +80,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             usual = own._hypothesis_internal_use_settings
             more = settings(usual, max_examples=TIMES * usual.max_examples, derandomize=False)
             own._hypothesis_internal_use_settings = more
+    # A long test that begins last would leave all workers but one idle. Whole files, as tests of
+    # one share fixtures; they are few, so that short ones come behind them for every worker.
+    long = {x.path for x in items if x.get_closest_marker("slow") or x.path.name in LONG}
+    items.sort(key=lambda item: item.path not in long)
     if BARE or not PASSED or not os.path.exists(PASSED):
         return
     with open(PASSED, encoding="utf-8") as file:

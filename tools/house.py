@@ -29,6 +29,7 @@ import tempfile
 import threading
 import tokenize
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -51,7 +52,7 @@ BY_NAME = ("import_module", "__import__")  # functions that import what a text n
 ENCODE = ("encode", "--tokenizer", "tokenizer", "--workers", "1", "-q", "-o")
 BATCH = "a batch"  # the journey that is no command
 SEQ_LENGTH, BATCH_SIZE = 8, 2
-TIMES = 2
+TIMES = 2  # at most
 COMMANDS = {
     "encode": (*ENCODE, "one", "one.jsonl"),
     "encode --chat": (*ENCODE, "chat", "chat.jsonl", "--chat"),
@@ -78,6 +79,7 @@ class Module:
     nodes: tuple[ast.AST, ...]  # of its syntax tree
 
 
+@cache
 def modules() -> dict[str, Module]:
     """All files below src, by their dotted names."""
     found = {}
@@ -192,13 +194,19 @@ def static_figures() -> dict[str, int]:
     return figures | {f"doors of {room}": rooms.count(room) for room in sorted(set(rooms))}
 
 
-def journeys() -> dict[str, int]:
+def journeys(enough: Mapping[str, int]) -> dict[str, int]:
     """Functions and files of src that each journey enters: the fewest of some times.
 
-    On a machine that is busy a run may be so slow that it shows now and then that it lives.
+    On a machine that is busy a run may be so slow that it shows now and then that it lives. So
+    they are taken again while a figure is above what is ``enough``.
     """
-    times = [_journeys() for _ in range(TIMES)]
-    return {name: min(figures[name] for figures in times) for name in times[0]}
+    found = _journeys()
+    for _ in range(TIMES - 1):
+        if all(figure <= enough.get(name, 0) for name, figure in found.items()):
+            break
+        again = _journeys()
+        found = {name: min(figure, again[name]) for name, figure in found.items()}
+    return found
 
 
 def _journeys() -> dict[str, int]:
@@ -325,7 +333,7 @@ def main() -> None:
     if arguments.enter:
         enter(arguments.enter)
         return
-    text = lines_of(static_figures() | journeys())
+    text = lines_of(static_figures() | journeys({}))
     print(text, end="")
     if arguments.write:
         BUDGET.write_text(text, encoding="utf-8")

@@ -56,7 +56,8 @@ def test_the_files_are_within_the_budget() -> None:
 
 @pytest.mark.slow
 def test_the_journeys_are_within_the_budget() -> None:
-    check(house.journeys(), house.read_budget())
+    budget = house.read_budget()
+    check(house.journeys(budget), budget)
 
 
 def test_the_design_lists_every_door() -> None:

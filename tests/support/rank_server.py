@@ -37,6 +37,12 @@ LOADED = [
     "numpy.ctypeslib",
     "support.frozen",
 ]
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "DS_ACCELERATOR": "cpu",
+    # Each rank would begin others that import torch too, to compile a few small kernels.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
 
 
 def server() -> ForkServerContext:
@@ -45,6 +51,6 @@ def server() -> ForkServerContext:
     context.set_forkserver_preload(LOADED)
     # Processes have the environment of their server, and load helpers from its path.
     path = os.pathsep.join(filter(None, sys.path))
-    with patch.dict(os.environ, OMP_NUM_THREADS="1", DS_ACCELERATOR="cpu", PYTHONPATH=path):
+    with patch.dict(os.environ, {**_ENVIRONMENT, "PYTHONPATH": path}):
         forkserver.ensure_running()
     return context

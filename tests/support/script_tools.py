@@ -18,7 +18,7 @@ from support.warm_python import warm_python
 if TYPE_CHECKING:
     from pathlib import Path
 
-STEPS = 20
+STEPS = 10
 LIMIT = 300.0  # seconds of a script
 GRACE = 20.0  # seconds from the end of a launcher to the end of all
 WORDS = "the of and to in is was that for it with as his on be at by had not are".split(" ")  # noqa: SIM905
