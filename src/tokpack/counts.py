@@ -55,7 +55,7 @@ class RecordCounts(ChosenCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(RecordCounts):
-    """What was found in conversations, in the order in which ``encoding.conversations.said`` counts.
+    """What was found in conversations, in the order of ``encoding.conversations.said``.
 
     The template leaves out ``messages_unwritten``, the thinking of ``thoughts_unwritten`` trained
     answers, and the texts of ``contents_unwritten`` messages beside their calls. Of ``answers``,
