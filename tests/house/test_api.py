@@ -22,7 +22,6 @@ from tokpack.samples.blend.spec import BlendSpec
 from tokpack.tokenizers import (
     TokenizerFiles,
     train_bpe,
-    train_byte_fallback,
     train_whitespace_vocab,
 )
 
@@ -177,8 +176,8 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
         | dict.fromkeys(("show", "max_tokens", *TokenizerFiles.__annotations__), "shown"),
     ),
     "tokenizer train": (
-        (train_bpe, train_byte_fallback, train_whitespace_vocab),
-        {"type": "which function", "byte_fallback": "the same", "workers": "threads"}
+        (train_bpe, train_whitespace_vocab),
+        {"type": "which function", "workers": "threads"}
         | dict.fromkeys(("output", "overwrite", "key", "input_format", "limit"), "takes texts"),
     ),
 }

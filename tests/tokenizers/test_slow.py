@@ -21,7 +21,6 @@ from tokpack.tokenizers import (
     load_tokenizer,
     self_check,
     train_bpe,
-    train_byte_fallback,
     train_whitespace_vocab,
 )
 
@@ -130,27 +129,6 @@ def test_a_bpe_of_another_pattern_is_native(tmp_path: Path, pattern: str) -> Non
     pieces = {tokenizer.decode([token]) for token in range(259, tokenizer.vocab_size)}
     merged = {"cl100k": 3, "o200k": 3, "deepseek": 3, "qwen2": 0, "tekken": 0, "gpt2": 7}
     assert max(sum(map(str.isdigit, piece)) for piece in pieces) == merged[pattern]
-
-
-def test_a_bpe_of_characters_falls_back_to_bytes(tmp_path: Path) -> None:
-    texts = ["the cat sat on the mat, the caf\u00e9\n  twice ", "another  cat"] * 9
-    path = tmp_path / "tokenizer.json"
-    path.write_text(train_byte_fallback(texts, vocab_size=320), encoding="utf-8")
-    tokenizer = load_tokenizer(path)
-    assert tokenizer.native
-    assert tokenizer.vocab_size <= 320
-    assert tokenizer.special_ids == {"<unk>": 0, EOD: 1}
-    new = [*texts[:2], "\u4f60 \U0001f600 <0x41>\x00\t unseen", " two  spaces"]
-    self_check(tokenizer, *block(new))
-    encoder = tokenizer.encoder(dtype="uint16", append_eod=False)
-    encoded = rows(encoder.encode(*block(new)))
-    assert [tokenizer.decode(ids).strip() for ids in encoded] == [text.strip() for text in new]
-    assert all(0 not in ids for ids in encoded)
-    assert len(encoded[0]) < len(texts[0]) / 2
-    assert set(range(2, 258)) & set(encoded[2])
-    assert not set(range(2, 258)) & set(encoded[0])
-    with pytest.raises(UsageError, match="vocabulary of 270 is too small: 256 bytes, 2 special"):
-        train_byte_fallback(texts, vocab_size=270)
 
 
 def test_threads_and_counts_of_a_training(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from tokpack.tokenizers.marking import MarkedIds, MarkingEncoder
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.patterns import pre_tokenizer_of
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
-from tokpack.tokenizers.train import train_bpe, train_byte_fallback, train_whitespace_vocab
+from tokpack.tokenizers.train import train_bpe, train_whitespace_vocab
 from tokpack.tokenizers.words import EOD
 
 if TYPE_CHECKING:
@@ -72,6 +72,5 @@ __all__ = [
     "self_check",
     "tokenizer_of",
     "train_bpe",
-    "train_byte_fallback",
     "train_whitespace_vocab",
 ]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _LONG = 1 << 14  # characters; with fewer a pattern may take long, but comes to an end
-BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
 def train_whitespace_vocab(
@@ -66,7 +65,9 @@ def train_bpe(
     compiled, and for special tokens that are empty or repeated; TokenizerError for a pattern that
     does not come to an end at a text.
     """
-    _check_special(special_tokens)
+    if "" in special_tokens or len(set(special_tokens)) != len(special_tokens):
+        tokens = list(special_tokens)
+        raise UsageError(f"{option('special_tokens')} is {tokens}; it needs different tokens")
     least = 256 + len(special_tokens)
     if vocab_size < least:
         raise UsageError(
@@ -118,63 +119,6 @@ def _untrained(library: Any, pattern: str) -> Any:
     decoder = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
     definition = {"version": "1.0", "pre_tokenizer": pre_tokenizer_of(pattern), "model": model}
     return library.Tokenizer.from_str(json.dumps({**definition, "decoder": decoder}))
-
-
-def train_byte_fallback(
-    texts: Iterable[str],
-    *,
-    vocab_size: int,
-    min_count: int = 2,
-    special_tokens: Sequence[str] = (EOD,),
-    threads: int = 0,
-) -> str:
-    """Train a BPE of SentencePiece's kind. Returns the text of a tokenizer.json.
-
-    Words are cut at spaces, for which U+2581 stands; a character that is not in the texts becomes
-    the tokens of its bytes. ``<unk>``, the special tokens and the 256 bytes have the lowest ids.
-    Everything else is as in ``train_bpe``; UsageError also if the characters of the texts do not
-    fit into the vocabulary.
-    """
-    _check_special(special_tokens)
-    library: Any = load_library()
-    space = "\u2581"
-    tokenizer = library.Tokenizer(library.models.BPE())
-    tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace(space, prepend_scheme="first")
-    tokens = [*dict.fromkeys((UNKNOWN, *special_tokens)), *BYTE_TOKENS]
-    trainer = library.trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_count,
-        special_tokens=tokens,
-        initial_alphabet=[space],
-        show_progress=False,
-    )
-    with _threads(threads):
-        tokenizer.train_from_iterator(iter(texts), trainer)
-    definition = json.loads(tokenizer.to_str())
-    least = len(definition["model"]["vocab"]) - len(definition["model"]["merges"])
-    if least > vocab_size:
-        raise UsageError(
-            f"a vocabulary of {vocab_size} is too small: 256 bytes, {len(tokens) - 256} special "
-            f"tokens and the characters of the texts take {least}"
-        )
-    added = definition["added_tokens"]
-    definition["added_tokens"] = [token for token in added if token["content"] not in BYTE_TOKENS]
-    definition["model"] |= {"unk_token": UNKNOWN, "fuse_unk": True, "byte_fallback": True}
-    definition["decoder"] = {
-        "type": "Sequence",
-        "decoders": [
-            {"type": "Replace", "pattern": {"String": space}, "content": " "},
-            {"type": "ByteFallback"},
-            {"type": "Fuse"},
-            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-        ],
-    }
-    return json.dumps(definition, ensure_ascii=False, indent=2)
-
-
-def _check_special(tokens: Sequence[str]) -> None:
-    if "" in tokens or len(set(tokens)) != len(tokens):
-        raise UsageError(f"{option('special_tokens')} is {list(tokens)}; it needs different tokens")
 
 
 @contextmanager

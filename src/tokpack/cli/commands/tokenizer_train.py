@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import time
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import INPUT_FORMAT
-from tokpack.cli.parser import Group, Page, flags, keep_one
+from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import OutputError, RecordError, UsageError
 from tokpack.quantities import bytes_text, time_text
 from tokpack.storage.disk import make_parent
@@ -42,8 +41,6 @@ PAGE = Page(
                     --pattern NAME|REGEX    how a bpe cuts text into words: gpt2, cl100k, o200k,
                                             llama3, qwen2, deepseek, tekken, ..., or an expression
                                             (gpt2)
-                    --byte-fallback         a bpe of characters, as Llama 2 and Mistral have: words
-                                            cut at spaces, bytes for characters that are not in it
                     --special-tokens TOKENS  special tokens of a bpe, with commas between; repeat it
                                             for more (<|endoftext|>)
                     --min-count, --min-frequency N  merge pairs, or take words, that occur so often
@@ -91,32 +88,19 @@ class Corpus:
     text_bytes: int = 0
 
     def __iter__(self) -> Iterator[str]:
-        from tokpack.progress import Progress
+        from tokpack.progress import ProgressStage
 
-        def progress(stage: str, done: int, total: int) -> Progress:
-            return Progress(
-                stage=stage,
-                done=done,
-                total=total,
-                seconds=time.monotonic() - began,
-                text_bytes=self.text_bytes,
-                documents=self.documents,
-            )
-
-        total = sum(source.size for source in self.sources)
-        began = time.monotonic()
-        done = 0
+        stage = ProgressStage(self.report, "read", sum(source.size for source in self.sources))
         for source in self.sources:
             for texts, bytes_read in _batches(source, self.key):
-                done += bytes_read
                 for text in texts:
                     if self.documents == self.limit:
                         return
                     self.documents += 1
                     self.text_bytes += len(text)
                     yield text.decode()
-                self.report(progress("read", done, total))
-        self.report(progress("learn", 0, 0))  # how far that is, nobody says
+                stage.add(bytes_read)
+        ProgressStage(self.report, "learn", 0).add(0)  # nobody tells how far that is
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -155,11 +139,10 @@ def _is_bpe(arguments: argparse.Namespace) -> bool:
     words = os.path.basename(arguments.output) == "vocab.json"
     kind = arguments.type or ("whitespace" if words else "bpe")
     if kind == "whitespace":
-        for name in ("pattern", "byte_fallback", "special_tokens", "workers"):
+        for name in ("pattern", "special_tokens", "workers"):
             if getattr(arguments, name):
                 flag_name = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag_name} belongs to a BPE, not to --type {kind}")
-    keep_one(arguments, "--pattern", "--byte-fallback")
     if arguments.pattern:
         from tokpack.tokenizers import pre_tokenizer_of
 
@@ -176,16 +159,15 @@ def _special_tokens(arguments: argparse.Namespace) -> list[str]:
 
 def _train_bpe(corpus: Corpus, arguments: argparse.Namespace) -> tuple[str, int]:
     """A tokenizer.json, and how many tokens it has."""
-    from tokpack.tokenizers import train_bpe, train_byte_fallback
+    from tokpack.tokenizers import train_bpe
 
-    train = train_byte_fallback if arguments.byte_fallback else train_bpe
-    text = train(
+    text = train_bpe(
         corpus,
         vocab_size=arguments.vocab_size or DEFAULT_BPE_SIZE,
         min_count=arguments.min_count or 2,
         special_tokens=_special_tokens(arguments),
         threads=arguments.workers,
-        **({"pattern": arguments.pattern} if arguments.pattern else {}),
+        pattern=arguments.pattern or "gpt2",
     )
     return text, len(json.loads(text)["model"]["vocab"])
 
