@@ -21,6 +21,7 @@ from tokpack.dataset.outputs import NewFiles
 from tokpack.dataset.verify import verify
 from tokpack.documents.dedup import token_hashes
 from tokpack.errors import BusyError, FormatError, OutputError
+from tokpack.storage.disk import DATA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +78,30 @@ def test_an_output_in_the_making_is_refused_at_once(tmp_path: Path) -> None:
                 command(tmp_path / "a", tmp_path / "out")
     tokpack.select(tmp_path / "a", tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["a.bin", "a.idx", "out.json", "out.selection"]
+
+
+def test_files_that_are_sealed_are_not_written_to_by_another_run(tmp_path: Path) -> None:
+    """Between the moment in which all are complete and their names nobody else may begin."""
+    names = [str(tmp_path / name) for name in ("out.bin", "out.idx", "other.idx")]
+    outputs = [(names[0], DATA), (names[1], DATA)]
+    with NewFiles(outputs, [], overwrite=False) as files:
+        for path in names[:2]:
+            files.write(path, [b"mine"])
+        files.seal()
+        with pytest.raises(BusyError), NewFiles(outputs, [], overwrite=False):
+            pass
+        files.publish()
+    assert [(tmp_path / name).read_bytes() for name in ("out.bin", "out.idx")] == [b"mine"] * 2
+    with NewFiles(outputs, [], overwrite=True) as files:  # and one with another last file
+        for path in names[:2]:
+            files.write(path, [b"again"])
+        files.seal()
+        others = [(names[0], DATA), (names[2], DATA)]
+        with NewFiles(others, [], overwrite=True) as theirs:
+            theirs.write(names[0], [b"theirs"])
+            with pytest.raises(OutputError, match="another program"):
+                files.publish()
+    assert (tmp_path / "out.bin").read_bytes() == b"mine"
 
 
 def test_what_a_killed_run_has_left_is_in_nobodys_way(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_limit_counts_records_before_they_are_chosen(tmp_path: Path, bpe: Path) 
 
 def test_nothing_kept_is_an_error_that_says_why(tmp_path: Path, bpe: Path) -> None:
     source = write(tmp_path / "in.jsonl", records(20))
-    with pytest.raises(InputError, match=r"left out 20"):
+    with pytest.raises(InputError, match=r"20 left out by where"):
         encoded(source, tmp_path / "out", bpe, where="id < 0")
 
 

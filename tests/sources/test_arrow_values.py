@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.encoding_tools import dataset
 
 import tokpack
-from tokpack.encoding.conversations import sample
+from tokpack.encoding.conversations import sample_conversations
 from tokpack.encoding.options import EncodeOptions
 from tokpack.errors import InputError
 from tokpack.sources.rows import PythonRecords
@@ -110,7 +110,7 @@ def texts_of(made: Any, template: str, bpe: Path, output: Path) -> list[str]:
     rows = tokpack.MMapIndexedDataset(output)
     texts = [tokenizer.decode(rows[i].tolist()) for i in range(len(rows))]
     if isinstance(made, str):  # a dry run shows the same
-        shown = sample(EncodeOptions((made,), "x", **options))
+        shown = sample_conversations(EncodeOptions((made,), "x", **options))
         assert [shown.tokenizer.decode(one.ids.tolist()) for one in shown.conversations] == texts
     return texts
 

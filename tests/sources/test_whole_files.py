@@ -231,5 +231,5 @@ def test_what_a_folder_is_read_without_is_counted(
 ) -> None:
     files = {"a.jsonl": b'{"text": "a"}\n', "README.md": b"#", "b.py": b"b", "c.png": b"\x89PNG\0"}
     discover([str(folder_of(files, tmp_path))])
-    for reason in ("1 about other files (such as README.md)", "1 with an image", "--input-f"):
+    for reason in ("1 about other files (such as README.md)", "1 with an image", "input_format="):
         assert reason in caplog.text

@@ -175,7 +175,7 @@ def test_megatron_is_wide_as_it_says() -> None:
         ({"mlp_type": "llama"}, "mlp_type llama with activation gelu .* only silu"),
         ({"mlp_type": "residual"}, "mlp_type is 'residual', expected one of standard"),
         ({"activation": "silu"}, "activation is 'silu', expected one of gelu"),
-        ({"use_bias_in_attn_linear": False}, "use_bias_in_mlp True .* give --no-add-bias-linear"),
+        ({"use_bias_in_attn_linear": False}, "use_bias_in_mlp True .* give add_bias_linear=False"),
         ({"use_bias_in_norms": False}, "use_bias_in_norms false needs normalization RMSNorm"),
         ({"attention_config": [[["gmlp"], "all"]]}, "attention_config gmlp is not .* only global"),
         ({"attention_config": [[["local", "global"], 6]]}, "attention_config local is not supp"),

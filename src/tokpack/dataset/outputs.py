@@ -33,6 +33,7 @@ from tokpack.storage.disk import (
     cannot_write,
     check_not_inputs,
     make_parent,
+    remove_file,
     remove_partial,
     same_file,
 )
@@ -282,6 +283,7 @@ class NewFiles(AtomicFiles):
         self._stale = [path for path in stale if self._versions.get(path)]
         self._folder: ScratchFolder | None = None
         self._last: BinaryIO | None = None  # the last output, which is locked from the start
+        self._lock = -1  # another descriptor of it: it stays locked until all have their names
         if is_url(paths[-1]):
             check_writable(paths[-1] + UNFINISHED)
             self._folder = ScratchFolder(paths[-1])
@@ -292,12 +294,15 @@ class NewFiles(AtomicFiles):
             make_parent(last)
             with cannot_write(last):
                 self._last = self._opened(last + UNFINISHED)
+                self._lock = os.dup(self._last.fileno())
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._last is not None:  # not written to: removed as a file without a name
             self.create(self._outputs[-1][0])
         super().__exit__()
+        if self._lock >= 0:
+            os.close(self._lock)
         if self._folder:
             self._folder.__exit__()
 
@@ -310,23 +315,29 @@ class NewFiles(AtomicFiles):
         """A new file, as of ``AtomicFiles``, that stays locked until it is closed.
 
         The unfinished file is itself the lock: a second run for the same name fails here, and not
-        after hours of work.
+        after hours of work. One without a lock is what a killed run has left, or sealed, and its
+        run is about to rename it. It is never written to: removed, its run sees that at the commit.
         """
         if self._last is not None and name == self._outputs[-1][0] + UNFINISHED:
             last, self._last = self._last, None
             return last
         while True:
+            is_new = not os.path.lexists(name)
+            flags = os.O_CREAT | os.O_EXCL if is_new else 0
             try:
-                file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
+                file = os.open(name, os.O_RDWR | flags | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
             except OSError as error:
+                if error.errno == (errno.EEXIST if is_new else errno.ENOENT):
+                    continue  # another run was quicker
                 if error.errno not in (errno.ELOOP, errno.EACCES):  # a link, or a file of others
                     raise
                 return super()._opened(name)
             locked = try_flock(file)
             # It must still be the file of this name: the last run may have renamed it meanwhile.
             if locked and same_file(name) == Identity.of(os.fstat(file))[:2]:
-                os.ftruncate(file, 0)
-                return open(file, "rb+", buffering=BUFFER)
+                if is_new:
+                    return open(file, "rb+", buffering=BUFFER)
+                remove_file(name)
             os.close(file)
             if locked is None:  # the file system has no locks
                 return super()._opened(name)
