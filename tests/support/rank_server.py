@@ -41,7 +41,6 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "DS_ACCELERATOR": "cpu",
     # Each rank would begin others that import torch too, to compile a few small kernels.
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 
 
