@@ -155,10 +155,10 @@ def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
         why += replace(chosen, mapped_out=0).chosen()  # those kinds name
         left = f"{names}: of {total['records']:,} records no conversation is left"
         return f"{left}: {', '.join(why)}"
+    gone = ", ".join([f"{total['rejected']} of them were bad", *chosen.chosen()])
     return (
         f"{names}: no document with a token under the key {key!r}: {total['records']} records were "
-        f"read, {total['rejected']} of them were bad and the others empty"
-        + "".join(f", or {words}" for words in chosen.chosen())
+        f"read, {gone} and the others empty"
     )
 
 
