@@ -66,8 +66,9 @@ def train_bpe(
     does not come to an end at a text.
     """
     if "" in special_tokens or len(set(special_tokens)) != len(special_tokens):
-        tokens = list(special_tokens)
-        raise UsageError(f"{option('special_tokens')} is {tokens}; it needs different tokens")
+        raise UsageError(
+            f"{option('special_tokens')} is {[*special_tokens]}; it needs different tokens"
+        )
     least = 256 + len(special_tokens)
     if vocab_size < least:
         raise UsageError(
