@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def _count(words: str = "", rows: int = 0) -> Any:
+def _count(words: str, rows: int) -> Any:
     """A field: its words for people, and whether each adds a row to the records or takes one."""
     return field(default=0, metadata={"words": words, "rows": rows})
 
@@ -49,8 +49,8 @@ class RecordCounts(ChosenCounts):
     ``nans`` records have NaN in a column that ``where`` compares.
     """
 
-    truncated: int = _count()
-    nans: int = _count()
+    truncated: int = 0
+    nans: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,13 @@ class Counts(RecordCounts):
     documents have their BOS or EOD twice, from the template and from the request.
     """
 
-    thoughts_unwritten: int = _count()
-    messages_unwritten: int = _count()
-    contents_unwritten: int = _count()
-    answers: int = _count()
-    stops_untrained: int = _count()
-    headers_merged: int = _count()
-    frames_doubled: int = _count()
+    thoughts_unwritten: int = 0
+    messages_unwritten: int = 0
+    contents_unwritten: int = 0
+    answers: int = 0
+    stops_untrained: int = 0
+    headers_merged: int = 0
+    frames_doubled: int = 0
 
 
 # What every manifest says, and what it says where it is not zero.

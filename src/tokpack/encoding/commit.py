@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.counts import FOUND, ChosenCounts, records_of, without_zeros
+from tokpack.counts import FOUND, READ, ChosenCounts, records_of, without_zeros
 from tokpack.dataset import FileDigest, Manifest, index_chunks, trained_in_files
 from tokpack.dataset.manifest import ROLES, TRACK_DTYPES, facts_of_pieces, summed, write_digested
 from tokpack.encoding.folder import create_own
@@ -44,16 +43,7 @@ if TYPE_CHECKING:
 
 
 # What a manifest counts, of all and of each input, and the columns of a piece that count it.
-_COUNTED = {
-    "records": "records",
-    "documents": "documents",
-    "sequences": "sequences",
-    "tokens": "tokens",
-    "empty": "empty",
-    "rejected": "rejected",
-    "text_bytes": "key_bytes",
-    **{name: name for name in FOUND},
-}
+_COUNTED = {name: name for name in (*READ, *FOUND)} | {"text_bytes": "key_bytes"}
 
 
 class InputFacts(Sequence[dict[str, Any]]):
@@ -149,13 +139,13 @@ def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
         return f"{names}: empty, so there is no document to encode"
     if job.chat is not None and not total["records"]:
         return f"{names}: has no record, so there is no conversation to encode"
-    chosen = ChosenCounts(left_out=total["left_out"], mapped_out=total["mapped_out"])
     if job.chat is not None:
         why = [f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items()]
-        why += replace(chosen, mapped_out=0).chosen()  # those kinds name
+        why += ChosenCounts(left_out=total["left_out"]).chosen()  # kinds name those of mapped_out
         left = f"{names}: of {total['records']:,} records no conversation is left"
         return f"{left}: {', '.join(why)}"
-    gone = ", ".join([f"{total['rejected']} of them were bad", *chosen.chosen()])
+    chosen = ChosenCounts(left_out=total["left_out"], mapped_out=total["mapped_out"]).chosen()
+    gone = ", ".join([f"{total['rejected']} of them were bad", *chosen])
     return (
         f"{names}: no document with a token under the key {key!r}: {total['records']} records were "
         f"read, {gone} and the others empty"

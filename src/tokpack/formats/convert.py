@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.counts import FOUND
+from tokpack.counts import FOUND, READ
 from tokpack.dataset import MMapIndexedDataset, NewDataset, track_path
 from tokpack.dataset.format import (
     HEADER_BYTES,
@@ -310,8 +310,8 @@ def _open(
 def _facts(content: Content, request: _Request) -> dict[str, Any]:
     opened = content.source
     if manifest := opened.manifest:
-        keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")
-        kept = {key: getattr(manifest, key) for key in (*keys, "pairs", *FOUND)}
+        keys = ("tokenizer", "inputs", "pairs", *READ, *FOUND)
+        kept = {key: getattr(manifest, key) for key in keys}
         return {**kept, "options": {**manifest.options, "dtype": request.dtype}}
     size = content.tokens * opened.dtype.itemsize
     facts = plain_facts(shown(request.name), len(content.doc_idx) - 1, content.tokens, size)
