@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import html
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokpack.cli.main import pages
-from tokpack.encoding.option import default_of, text_of
 from tokpack.encoding.options import EncodeOptions
+from tokpack.option import options_of
 from tokpack.samples.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from dataclasses import Field
 
     from tokpack.cli.parser import Flag, Page
+    from tokpack.option import Option
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, API = DOCS / "commands.md", DOCS / "api.md"
@@ -55,18 +54,17 @@ def api_page(text: str) -> str:
     for record, name in TABLES.items():
         begin = BEGIN.format(name)
         before, _, rest = text.partition(begin)
-        rows = "".join(map(_option, fields(record)))
+        rows = "".join(map(_option, options_of(record).values()))
         table = f"| option | type | default | |\n|---|---|---|---|\n{rows}"
         text = f"{before}{begin}\n{table}{END}{rest.partition(END)[2]}"
     return text
 
 
-def _option(one: Field[Any]) -> str:
-    said = one.metadata.get("help") or text_of(one)
-    if not said:
+def _option(one: Option) -> str:
+    if not one.help:
         return ""
-    default = _code(repr(default_of(one)))
-    return f"| `{one.name}` | {_code(str(one.type))} | {default} | {_escaped(said)} |\n"
+    default = _code(repr(one.default))
+    return f"| `{one.name}` | {_code(one.hint)} | {default} | {_escaped(one.said())} |\n"
 
 
 def _command(command: Page, shown: dict[tuple[str, ...], str]) -> Iterator[str]:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import fields, replace
-from inspect import getdoc, signature
+from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tokpack.display import nearest
 from tokpack.encoding import EncodeOptions
-from tokpack.encoding.option import list_of
 from tokpack.errors import UsageError, option
+from tokpack.option import options_of, show_options
 from tokpack.progress import shown, with_bar
 from tokpack.shards import SHARD_BYTES
-from tokpack.signatures import show_options
 from tokpack.wall import entry_point
 
 if TYPE_CHECKING:
@@ -50,9 +49,8 @@ def _takes_options(*without: str) -> Callable[[_Function], _Function]:
 
     def document(function: _Function) -> _Function:
         taken = {*signature(function).parameters, *without}
-        options = [one for one in fields(EncodeOptions) if one.name not in taken]
-        show_options(function, options)
-        function.__doc__ = f"{getdoc(function)}\n\nOptions:\n\n{list_of(options)}\n"
+        options = options_of(EncodeOptions).values()
+        show_options(function, [one for one in options if one.name not in taken])
         return function
 
     return document
@@ -333,8 +331,8 @@ def _request(
     from tokpack.encoding import columns_in_process
     from tokpack.sources import Source, in_process
 
-    valid = {one.name for one in fields(EncodeOptions)}
-    unknown = sorted({*options} - valid)
+    valid = options_of(EncodeOptions)
+    unknown = sorted({*options}.difference(valid))
     if unknown:
         likely = _LIKELY.get(unknown[0]) or nearest(unknown[0], valid)
         hint = f"; did you mean {likely}?" if likely else ""

@@ -19,8 +19,7 @@ from tokpack.errors import TokpackError, UsageError, needs_extra, option
 from tokpack.storage.disk.lock import release
 
 from .checkpoints.folder import check_own
-from .config.flags import RunRequest, flag_names, resolve
-from .config.setting import flags_typed
+from .config.flags import RunRequest, flag_names, flags_typed, resolve
 
 if TYPE_CHECKING:
     from .checkpoints.history import TrainingResult

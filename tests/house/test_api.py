@@ -14,9 +14,9 @@ import tokpack
 from tokpack import errors
 from tokpack.cli.main import COMMANDS, module_of
 from tokpack.cli.parser import flag_names
-from tokpack.encoding.option import default_of, text_of
 from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.request import EncodeRequest, PlanRequest
+from tokpack.option import options_of
 from tokpack.samples.blend.open import index_files, prebuild
 from tokpack.samples.blend.spec import BlendSpec
 from tokpack.tokenizers import (
@@ -47,11 +47,10 @@ def test_every_exception_is_exported() -> None:
 
 def test_the_options_of_encode_are_said_in_one_record() -> None:
     """What a type checker has, what inspect and help show, and the record: one set, one type."""
-    record = {one.name: one for one in dataclasses.fields(EncodeOptions)}
+    record = {**options_of(EncodeOptions)}
     given = {name: record.pop(name) for name in ("inputs", "output", "keys")}
     typed = {name: hint.__forward_arg__ for name, hint in EncodeRequest.__annotations__.items()}
-    types = {name: one.type for name, one in record.items()}
-    assert typed == types | {"output_names": f"{types['output_names']} | None"}
+    assert typed == {name: one.hint for name, one in record.items()}
     assert set(EncodeRequest.__annotations__) - set(PlanRequest.__annotations__) == {
         "files", "scratch", "workers",
     }  # fmt: skip
@@ -59,10 +58,10 @@ def test_the_options_of_encode_are_said_in_one_record() -> None:
     for function, without in ((tokpack.encode, set()), (tokpack.plan, local)):
         parameters = inspect.signature(function).parameters
         for name in set(record) - without:
-            assert parameters[name].default == default_of(record[name]), name
+            assert parameters[name].default == record[name].default, name
             assert parameters[name].annotation == typed[name], name
-            assert f"- ``{name}``: {text_of(record[name])}" in str(function.__doc__)
-            assert text_of(record[name]) in str(EncodeOptions.__doc__)
+            assert f"- ``{name}``: {record[name].said()}" in str(function.__doc__)
+            assert record[name].said() in str(EncodeOptions.__doc__)
         others = set(parameters) - set(record) - set(given)
         assert others <= {"progress", "resume_key", "shard_size"}
     page = module_of("encode").PAGE

@@ -25,6 +25,7 @@ REASONS = {
     "tokpack/encoding/resume.py": ("--on-error", "two options in Python: both are named"),
     "tokpack/errors.py": ("--no-{}", "made here"),
     "tokpack/look/pages/items.py": ("--{}", "of view, whose pages have no other words"),
+    "tokpack/option.py": ("--{}", "made here"),
     "tokpack/shards/drive.py": ("--plan --shard", "a command that is run"),
     "tokpack/sources/archives.py": ("--sparse", "of tar"),
     "trainer/checkpoints/history.py": ("--log-dir --save", "of train, in messages of others"),
@@ -37,7 +38,6 @@ REASONS = {
         "--tensor-model-parallel-size --pipeline-model-parallel-size --no-",
         "which are read",
     ),
-    "trainer/config/setting.py": ("--{}{}", "made here"),
 }
 
 

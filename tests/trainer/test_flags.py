@@ -320,10 +320,13 @@ def test_the_help_page_shows_every_setting_with_its_default() -> None:
     assert max(map(len, page.splitlines())) <= 100
     assert re.search(r"--lr X +learning rate \(0\.0003\)\n", page)
     assert re.search(r"--\[no-\]compile +torch\.compile of the blocks \(on a GPU\)\n", page)
+    helps = {
+        one.names[0]: one.settings["help"] for group in command.PAGE.groups for one in group.flags
+    }
     for name, setting in FIELDS.items():
         default = setting.default
         if isinstance(default, (int, float)) and not isinstance(default, bool):
-            assert f"({setting.otherwise or f'{default:g}'})" in setting.help_words[1], name
+            assert f"({setting.otherwise or f'{default:g}'})" in helps[setting.flag], name
 
 
 def test_no_torch_is_loaded() -> None:

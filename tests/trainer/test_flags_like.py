@@ -21,7 +21,7 @@ FUSED = "--no-masked-softmax-fusion"  # any flag that only the Megatron family h
 def test_every_default_of_another_program_is_one_of_a_setting() -> None:
     for program, values in DEFAULTS.items():
         for name, value in values.items():
-            FIELDS[name].check(value)
+            FIELDS[name].checked(value)
             assert value != FIELDS[name].default, f"{program}: {name} is no difference"
 
 

@@ -40,7 +40,7 @@ NUMBERS = {
     ),
     "zero_stage": st.integers(0, 3),
     **{
-        name: st.sampled_from(item.choices.split())
+        name: st.sampled_from(item.choices)
         for name, item in FIELDS.items()
         if item.choices and name != "zero_stage"
     },

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli.inputs import INPUT_FORMAT, SPECIAL_TOKENS_COUNT
-from tokpack.cli.option_flags import flag_of, flags_of
+from tokpack.cli.inputs import SPECIAL_TOKENS_COUNT
+from tokpack.cli.option_flags import ENCODE, encode_flags
 from tokpack.cli.parser import Group, flag, keep_one, number, output_prefix
 from tokpack.encoding import EncodeOptions, megatron_names
 from tokpack.errors import UsageError
@@ -191,49 +190,44 @@ def _roles(text: str) -> tuple[str, str]:
 
 CHAT = Group(
     "conversations",
-    flags_of(
+    encode_flags(
         "chat",
-        flag_of("template_var", type=_variable, action="append"),
-        flag_of("role_map", type=_roles, action="append"),
-        flag_of("pairs", nargs=2, metavar="KEY KEY"),
+        template_var={"type": _variable, "action": "append"},
+        role_map={"type": _roles, "action": "append"},
+        pairs={"nargs": 2, "metavar": "KEY KEY"},
     ),
 )
 GROUPS = (
     Group(
         "input",
-        flags_of(
+        encode_flags(
             "input",
-            flag_of("keys", nargs="+", default=None),
-            INPUT_FORMAT,
-            flag_of(
-                "on_error",
-                type=_error_policy,
-                default=("fail", None),
-                metavar="fail|skip[:N]",
-                help="a bad record ends the run, or goes to PREFIX.rejects.jsonl, N at most (fail)",
-            ),
+            keys={"nargs": "+"},
+            on_error={
+                "type": _error_policy,
+                "default": ("fail", None),
+                "choices": None,
+                "metavar": "fail|skip[:N]",
+                "help": "a bad record ends the run, or goes to PREFIX.rejects.jsonl, N at most "
+                "(fail)",
+            },
         ),
     ),
     Group(
         "tokenizer",
-        flags_of(
+        encode_flags(
             "tokenizer",
-            flag_of(
-                "append_eod",
-                otherwise="yes; with --output-prefix or --chat no",
-                action=argparse.BooleanOptionalAction,
-                default=None,
-            ),
+            append_eod={"otherwise": "yes; with --output-prefix or --chat no"},
         ),
     ),
-    Group("text", flags_of("text")),
+    Group("text", encode_flags("text")),
     CHAT,
 )
-OUTPUT = flags_of(
+OUTPUT = encode_flags(
     "output",
-    flag_of("output", type=output_prefix),
-    flag_of("keep", nargs="+", default=()),
     without=("scratch", "files"),
+    output={"type": output_prefix},
+    keep={"nargs": "+", "default": ()},
 )
 
 
@@ -258,8 +252,11 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     if arguments.output_prefix and not (arguments.prepend_bos or arguments.bos_token):
         notes += bos_notes(arguments)
     on_error, max_rejects = arguments.on_error
-    option_names = {one.name for one in fields(EncodeOptions)}
-    options = {name: value for name, value in vars(arguments).items() if name in option_names}
+    options = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name in ENCODE and value is not None
+    }
     options |= {
         "inputs": inputs,
         "output": arguments.output or arguments.output_prefix or "",

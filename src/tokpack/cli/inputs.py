@@ -6,7 +6,7 @@ import glob
 import os
 from typing import TYPE_CHECKING
 
-from tokpack.cli.option_flags import flag_of
+from tokpack.cli.option_flags import encode_flag
 from tokpack.cli.parser import Flag, Group
 from tokpack.errors import InputError
 from tokpack.storage import find
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 # The flags that name a tokenizer, the same in all commands.
 
 FILES = tuple(
-    map(flag_of, ("vocab_file", "merge_file", "tokenizer_model", "tokenizer_type", "pattern"))
+    map(encode_flag, ("vocab_file", "merge_file", "tokenizer_model", "tokenizer_type", "pattern"))
 )
-SPECIAL_TOKENS_COUNT = flag_of("special_tokens_count")
+SPECIAL_TOKENS_COUNT = encode_flag("special_tokens_count")
 
 
 def tokenizer_flag(otherwise: str) -> Flag:
     """``--tokenizer``; ``otherwise`` is the tokenizer that is used without it, in words."""
-    return flag_of("tokenizer", otherwise=otherwise)
+    return encode_flag("tokenizer", otherwise=otherwise)
 
 
 RARE = Group("other ways to name a tokenizer", FILES, rare=True)
@@ -59,14 +59,7 @@ def tokenizer_paths(arguments: argparse.Namespace) -> list[str]:
     return [path for name in TOKENIZER_PATHS if (path := getattr(arguments, name))]
 
 
-INPUT_FORMAT = flag_of(
-    "input_format",
-    choices=(
-        *("auto", "jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "wet"),
-        "file",
-    ),
-    default=None,
-)
+INPUT_FORMAT = encode_flag("input_format")
 _PAIR = (".bin", ".idx")
 _FILES = (*_PAIR, ".json")
 

@@ -1,49 +1,57 @@
-"""The flags of the options of encode, made from the record that describes these."""
+"""Flags, made from the options of a request."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from tokpack.cli.parser import Flag, flag, number, size
+from tokpack.cli.parser import Flag, flag, number, positive, size
 from tokpack.encoding import EncodeOptions
-from tokpack.encoding.option import about, default_of, text_of
+from tokpack.option import options_of
 
-_FIELDS = {one.name: one for one in fields(EncodeOptions)}
-_FLAGS = {name: f"--{name.replace('_', '-')}" for name in _FIELDS}  # but for aliases
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokpack.option import Option
 
 
-def flag_of(name: str, *, otherwise: str = "", **settings: Any) -> Flag:
-    """The flag of an option; ``settings`` override arguments of argparse.
+def flag_of(
+    options: Mapping[str, Option], name: str, *aliases: str, otherwise: str = "", **settings: Any
+) -> Flag:
+    """The flag of an option, with the value None if it is not given.
 
-    ``otherwise`` is the effect of leaving it out, if that is not the one in encode.
+    ``otherwise`` is the effect of leaving it out, if that is not the one in Python; ``settings``
+    override arguments of argparse.
     """
-    one = _FIELDS[name]
-    described, default = about(one), default_of(one)
-    names = described.flags.split() or [_FLAGS[name]]
-    without = otherwise or described.otherwise or (default if isinstance(default, str) else "")
-    argument: dict[str, Any] = {"help": text_of(one, without, _FLAGS)}
-    if default is True:
-        argument |= {"action": argparse.BooleanOptionalAction, "default": True}
-    elif default is False:
-        argument["action"] = "store_true"
+    one, own = options[name], {each: each_one.flag for each, each_one in options.items()}
+    names = one.flags.split() or [one.flag]
+    argument: dict[str, Any] = {"help": one.said(otherwise or one.default_words, own)}
+    if one.kind is bool:
+        either = one.default is not False and not one.flag.startswith("--no-")
+        argument["action"] = argparse.BooleanOptionalAction if either else "store_true"
+        argument["default"] = None
     else:
-        argument["default"] = default or None
-        if described.value:
-            argument["metavar"] = described.value
-        if described.choices and "type" not in settings:
-            argument["choices"] = described.choices
-        elif described.least is not None:
-            argument["type"] = size if described.value == "SIZE" else number(described.least)
-    if _FLAGS[name] not in names:
+        if one.value:
+            argument["metavar"] = one.value
+        if one.choices:
+            argument["choices"] = one.choices
+        elif one.kind is int:
+            argument["type"] = size if one.value == "SIZE" else number(int(one.lowest))
+        elif one.kind is float:
+            argument["type"] = positive
+    if f"--{name.replace('_', '-')}" not in names:
         argument["dest"] = name
-    return flag(*names, **{**argument, **settings})
+    return flag(*names, *aliases, **{**argument, **settings})
 
 
-def flags_of(group: str, *special: Flag, without: tuple[str, ...] = ()) -> tuple[Flag, ...]:
-    """The flags of a group of options, in order; ``special`` ones are made by hand."""
-    by_hand = {one.names[-1]: one for one in special}
-    names = [name for name, one in _FIELDS.items() if about(one).group == group]
-    flags = [flag_of(name) for name in names if name not in without]
-    return tuple(by_hand.get(one.names[-1], one) for one in flags)
+ENCODE = options_of(EncodeOptions)
+encode_flag = partial(flag_of, ENCODE)
+
+
+def encode_flags(
+    group: str, without: tuple[str, ...] = (), **special: dict[str, Any]
+) -> tuple[Flag, ...]:
+    """The flags of a group of options of encode, in order; ``special`` ones with settings."""
+    names = [name for name, one in ENCODE.items() if one.group == group and name not in without]
+    return tuple(encode_flag(name, **special.get(name, {})) for name in names)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
-from tokpack.quantities import count_of, share_of, size_of
+from tokpack.quantities import count_of, share_of, size_of, without_unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -204,6 +204,17 @@ def number(minimum: int) -> Callable[[str], int]:
         return value
 
     return convert
+
+
+def positive(text: str) -> float:
+    """Convert a number above 0."""
+    try:
+        value = float(without_unit(text.replace("_", "").replace(",", "")))
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
 
 
 def output_prefix(text: str) -> str:

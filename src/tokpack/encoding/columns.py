@@ -13,7 +13,7 @@ from tokpack.encoding.choose import Chooser, check_by_rows, load, name_of
 from tokpack.encoding.conversations import pair_keys
 from tokpack.encoding.first_records import check_named
 from tokpack.encoding.kept import ALL, parse_keep, required
-from tokpack.encoding.option import texts_of
+from tokpack.encoding.options import texts_of
 from tokpack.errors import InputError, option
 from tokpack.sources.rows import PythonRecords, WholeRecords, types_of
 from tokpack.sources.sql import columns_of, parse, version

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cached_property
 from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from tokpack.chat import ChatOptions
 from tokpack.chat.rendered import NO_VARIABLES, PAIRS, Rewriting, ToolArguments, Truncate
 from tokpack.display import brief
-from tokpack.encoding.option import Option, about, check, in_group, list_of, texts_of
 from tokpack.errors import UsageError, option
 from tokpack.machine import usable_cores
+from tokpack.option import check_options, in_group, list_of, options_of
 from tokpack.storage.objects.urls import is_url, shown
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ChatRequest:
         "assistant (split), or one of the final text (as-is)",
         choices=_REWRITING,
     )
-    max_length: int | None = _chat(None, "the most tokens of a conversation", "N", least=1)
+    max_length: int | None = _chat(None, "the most tokens of a conversation", "N")
     truncate: Truncate = _chat(
         "drop",
         "leave a longer one out (drop), or cut its first (left) or last (right) tokens off",
@@ -239,9 +239,10 @@ Empty = Literal["skip", "document"]
 
 _input, _text, _output, _run = map(in_group, ("input", "text", "output", "run"))
 _tokenizer = in_group("tokenizer")
-_loads, _frames = in_group("tokenizer", loads=True), in_group("tokenizer", frames=True)
-_tik = in_group("", loads=True)
-_other = in_group("")
+_loads = in_group("tokenizer", taken_by="load_tokenizer")
+_frames = in_group("tokenizer", taken_by="frame_of")
+_tik = in_group(taken_by="load_tokenizer")
+_other = in_group()
 
 
 @dataclass(frozen=True)
@@ -265,9 +266,7 @@ class EncodeOptions(ChatRequest):
     )
     output_names: Mapping[str, str] = field(
         default_factory=dict,
-        metadata={
-            "option": Option("the PREFIX of each key, in one folder", otherwise="PREFIX_<key>")
-        },
+        metadata={"help": "the PREFIX of each key, in one folder", "otherwise": "PREFIX_<key>"},
     )
     keys: tuple[str, ...] = _input(
         ("text",),
@@ -280,6 +279,10 @@ class EncodeOptions(ChatRequest):
         "auto",
         "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, wet; file: a document a file",
         "FORMAT",
+        choices=(
+            *("auto", "jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "wet"),
+            "file",
+        ),
     )
     json_path: str | None = _input(
         None, "the key (a.b: b inside of a) of the list that has the records of a JSON file", "KEY"
@@ -287,7 +290,7 @@ class EncodeOptions(ChatRequest):
     hf_split: str | None = _input(
         None, "the split of Hugging Face datasets that name none, such as train", "SPLIT"
     )
-    limit: int | None = _input(None, "only the first N records, for a trial", "N", least=1)
+    limit: int | None = _input(None, "only the first N records, for a trial", "N")
     on_error: OnError = _input(
         "fail",
         "a bad record ends the run, or goes to PREFIX.rejects.jsonl",
@@ -321,7 +324,7 @@ class EncodeOptions(ChatRequest):
         choices=get_args(Empty),
     )
     max_document_bytes: int = _input(
-        1 << 30, "a longer document is a bad record", "SIZE", otherwise="1GB", least=1
+        1 << 30, "a longer document is a bad record", "SIZE", otherwise="1GB"
     )
     tokenizer: TokenizerLike | None = _loads(
         None,
@@ -401,7 +404,6 @@ class EncodeOptions(ChatRequest):
         "make so many .bin files under one manifest",
         "N",
         otherwise="1; with over 20 workers, and 16 GB of text for each, one for every 20",
-        least=1,
     )
     overwrite: bool = _output(False, "replace a finished dataset")
     scratch: str | None = _output(
@@ -429,8 +431,7 @@ class EncodeOptions(ChatRequest):
             raise UsageError(
                 f"{option('keys')} is {list(self.keys)}; it needs one or more different names"
             )
-        for name, default, described in _limited():
-            check(name, getattr(self, name), default, described)
+        check_options(self)
         if self.max_rejects is not None and self.on_error == "fail":
             raise UsageError(f"{option('max_rejects')} needs {option('on_error', 'skip')}")
         if self.keep_newlines and not self.split_sentences:
@@ -500,7 +501,7 @@ class EncodeOptions(ChatRequest):
     @property
     def for_tokenizer(self) -> dict[str, Any]:
         """The options that load_tokenizer takes."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if about(one).loads}
+        return self._taken_by("load_tokenizer")
 
     @property
     def for_inputs(self) -> dict[str, Any]:
@@ -510,7 +511,11 @@ class EncodeOptions(ChatRequest):
     @property
     def for_frame(self) -> dict[str, Any]:
         """The options that frame_of takes."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if about(one).frames}
+        return self._taken_by("frame_of")
+
+    def _taken_by(self, function: str) -> dict[str, Any]:
+        options = options_of(EncodeOptions).values()
+        return {one.name: getattr(self, one.name) for one in options if one.taken_by == function}
 
     @property
     def reject_budget(self) -> int | None:
@@ -518,14 +523,20 @@ class EncodeOptions(ChatRequest):
         return 0 if self.on_error == "fail" else self.max_rejects
 
 
-@cache
-def _limited() -> list[tuple[str, Any, Option]]:
-    """The fields with choices or a smallest number: names, defaults and descriptions."""
-    described = [(one.name, one.default, about(one)) for one in fields(EncodeOptions)]
-    return [one for one in described if one[2].choices or one[2].least is not None]
+EncodeOptions.__doc__ = (
+    f"{getdoc(EncodeOptions)}\n\n{list_of(options_of(EncodeOptions).values())}\n"
+)
 
 
-EncodeOptions.__doc__ = f"{getdoc(EncodeOptions)}\n\n{list_of(fields(EncodeOptions))}\n"
+def texts_of(name: str, value: object) -> tuple[str, ...]:
+    """The texts of an option that is one text or several; one with commas is split at them.
+
+    UsageError for anything else.
+    """
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, Iterable) or not all(isinstance(one, str) for one in texts):
+        raise UsageError(f"{option(name)} is {value!r}; it is a list of names, such as ['id']")
+    return tuple(text for one in texts if (text := one.strip()))
 
 
 def _paths(name: str, value: Any) -> tuple[str, ...]:

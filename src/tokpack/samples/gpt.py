@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
-from inspect import getdoc
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from tokpack.dataset import MMapIndexedDataset, trained_ends
 from tokpack.errors import InputError, Remark, UsageError, option
+from tokpack.option import options_of, show_options
 from tokpack.samples.batch import Assembler, Batch, SampleDataset, first_places
 from tokpack.samples.cache import identify
 from tokpack.samples.fim import FillInTheMiddle
@@ -20,7 +20,6 @@ from tokpack.samples.gather import Gatherer
 from tokpack.samples.orders.by_name import make_order
 from tokpack.samples.settings import Settings
 from tokpack.samples.tracks import LossTracks
-from tokpack.signatures import show_options
 
 if TYPE_CHECKING:
     import os
@@ -309,8 +308,5 @@ class GPTDataset(SampleDataset):
         return part
 
 
-_OPTIONS = [one for one in fields(Settings) if one.name != "seq_length"]
-show_options(GPTDataset.__init__, _OPTIONS)
-GPTDataset.__doc__ = f"{getdoc(GPTDataset)}\n\nOptions:\n\n" + "".join(
-    f"- ``{one.name}``: {one.metadata['help']}\n" for one in _OPTIONS
-)
+_OPTIONS = [one for name, one in options_of(Settings).items() if name != "seq_length"]
+show_options(GPTDataset.__init__, _OPTIONS, of=GPTDataset)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tokpack.errors import UsageError, option
+from tokpack.option import check_options, in_group
 from tokpack.samples.orders.rules import (
+    ORDERS,
     PACKINGS,
     OrderName,
     OrderRules,
@@ -143,28 +145,12 @@ def _classic(shares: list[float], documents: int) -> list[Range]:
     return list(pairwise(ends))
 
 
-MOST_SAMPLES = 2**62  # the largest number of samples that an order can have
 LONGEST_PACKED = 2**24 - 1  # tokens of a sample with packed documents
 SPLIT_BY = ("documents", "tokens")
 LOSSES = ("trained", "all")
 
 
-def described(
-    default: Any,
-    text: str,
-    value: str = "",
-    *,
-    otherwise: str = "",
-    least: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """A field of a record of settings: its default, and its description for all uses.
-
-    ``value`` is the name of its flag's value on pages, ``least`` the smallest number, ``choices``
-    are the words that it can be, ``otherwise`` is the effect of leaving it out.
-    """
-    about = {"help": text, "value": value, "otherwise": otherwise}
-    return field(default=default, metadata={**about, "least": least, "choices": choices})
+described = in_group()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,12 +161,15 @@ class SampleSettings:
         "stateless",
         "stateless, stateless-blocks, or that of another program: megatron, neox, ...",
         "NAME",
+        choices=tuple(ORDERS),
     )
-    seed: int = described(1234, "seed of the order", "N", least=0)
+    seed: int = described(1234, "seed of the order", "N", least=0, most=2**64 - 1)
     split: str | None = described(None, "shares of the sequences, such as 969,30,1", "STRING")
     split_by: str = described("documents", "what the shares of a split are of", choices=SPLIT_BY)
     split_rule: str | None = described(
-        None, "how the split is rounded, core or classic (as the order's program does)"
+        None,
+        "how the split is rounded, core or classic (as the order's program does)",
+        choices=RULES,
     )
     add_extra_token: bool = described(
         True, "read one token more than the sample has, as its last label; else that has no loss"
@@ -190,11 +179,14 @@ class SampleSettings:
         "leave out the last, shorter sample of another program's order; else its missing tokens "
         "are 0, without a loss",
     )
-    eod_id: int | None = described(None, "the token that ends documents (that of the manifest)")
+    eod_id: int | None = described(
+        None, "the token that ends documents (that of the manifest)", least=-math.inf
+    )
     pad_id: int | None = described(
         None,
         "the padding of Megatron-core's tokenizer, where it has one: as there, labels equal to it "
         "have no loss, and wherever it occurs it becomes 0",
+        least=-math.inf,
     )
     eod_mask_loss: bool = described(False, "no loss where eod_id is an input token, as in Megatron")
     reset_position_ids: bool = described(False, "positions begin anew behind eod_id")
@@ -207,13 +199,13 @@ class SampleSettings:
         "best_fit puts whole documents together, document one into a sample; "
         "pack_until_overflow and unpacked are NeoX's",
         "NAME",
+        choices=tuple(PACKINGS),
     )
     pad_to_multiple_of: int = described(
         1,
         "packed documents are padded to a multiple of N tokens, such as lcm(2 CP, CP TP) for "
         "context parallelism",
         "N",
-        least=1,
     )
     loss: str = described(
         "trained",
@@ -248,23 +240,16 @@ class Settings(SampleSettings):
     samples: int | None = described(None, "the length, in place of epochs")
 
     def __post_init__(self) -> None:
-        self._check_kinds()
+        check_options(self)
+        if self.split is not None and self.sequences is not None:
+            raise UsageError("split and sequences are both given: each says what is read")
         if self.rules.endless and not self.drop_last:
             raise UsageError("drop_last=False: the stateless order has whole samples only")
-        if self.seq_length < 1:
-            raise UsageError(f"{option('seq_length')} is {self.seq_length}, expected 1 or more")
-        if not 0 <= self.seed < 2**64:
-            raise UsageError(f"{option('seed')} is {self.seed}, expected 0 to 2**64 - 1")
         if self.epochs is not None and self.samples is not None:
             raise UsageError(
                 f"{option('epochs')} is {self.epochs} and {option('samples')} is {self.samples}: "
                 "give one of them"
             )
-        for name, value in (("epochs", self.epochs), ("samples", self.samples)):
-            if value is not None and not 1 <= value <= MOST_SAMPLES:
-                raise UsageError(
-                    f"{option(name)} is {value}, expected 1 or more, and 2**62 at most"
-                )
         if self.reset_attention_mask and self.document_boundaries:
             raise UsageError(
                 f"{option('reset_attention_mask')} takes documents from EOD, "
@@ -284,39 +269,7 @@ class Settings(SampleSettings):
             elif not isinstance(self.fim, FIM):
                 raise UsageError(f"fim is {self.fim!r}, expected a FIM or its options by name")
 
-    def _check_kinds(self) -> None:
-        for name, words in (("split_by", SPLIT_BY), ("loss", LOSSES)):
-            if (word := getattr(self, name)) not in words:
-                raise UsageError(f"{option(name)} is {word!r}, expected one of {', '.join(words)}")
-        for name in (
-            "seq_length",
-            "seed",
-            "split_index",
-            "epochs",
-            "samples",
-            "eod_id",
-            "pad_id",
-            "pad_to_multiple_of",
-        ):
-            value = getattr(self, name)
-            if value is None and getattr(Settings, name, 0) is None:
-                continue
-            try:  # numpy's integers become Python's, which all compare and print alike
-                object.__setattr__(self, name, as_integer(value))
-            except TypeError:
-                raise UsageError(f"{option(name)} is {value!r}, expected a whole number") from None
-        if not isinstance(self.split, str | None):
-            raise UsageError(
-                f"{option('split')} is {self.split!r}, expected text such as '969,30,1'"
-            )
-        if self.split is not None and self.sequences is not None:
-            raise UsageError("split and sequences are both given: each says what is read")
-
     def _check_packing(self) -> None:
-        if self.packing not in PACKINGS:
-            raise UsageError(
-                f"{option('packing')} is {self.packing!r}, expected one of {', '.join(PACKINGS)}"
-            )
         rules = self.packing_rules
         if rules.order == "stateless" and self.reset_attention_mask:
             raise UsageError(
@@ -344,7 +297,7 @@ class Settings(SampleSettings):
 
     def _check_multiple(self) -> None:
         multiple = self.pad_to_multiple_of
-        if multiple < 1 or self.seq_length % multiple:
+        if self.seq_length % multiple:
             raise UsageError(
                 f"{option('pad_to_multiple_of')} is {multiple}, expected a divisor of "
                 f"{option('seq_length')}, {self.seq_length}"

@@ -13,11 +13,11 @@ from safetensors import SafetensorError, safe_open
 
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError, option
+from tokpack.option import EXPECTED
 from tokpack.storage.disk import read_object
 
 from ..config.config import FIELDS, Config
 from ..config.model import LLAMA_3_POSITIONS, VOCABULARY, ModelConfig
-from ..config.setting import EXPECTED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tokpack.cli.option_flags import flag_of
 from tokpack.cli.parser import Flag, Group, Page
 
 from ..config.config import GROUPS
@@ -16,19 +16,16 @@ from . import ranks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..config.setting import Setting
+    from tokpack.option import Option
 
 
-def _flag(setting: Setting) -> Flag:
+_VALUES = {int: "N", float: "X", str: "T"}  # of settings that name no other
+
+
+def _flag(one: Option) -> Flag:
     """A setting as its help page shows it; ``config.flags`` parses it."""
-    value, text = setting.help_words
-    settings: dict[str, Any] = {"help": text, "dest": setting.name}
-    if setting.kind is bool:
-        either = setting.default is None
-        settings["action"] = argparse.BooleanOptionalAction if either else "store_true"
-    else:
-        settings |= {"metavar": value, "choices": tuple(setting.choices.split())}
-    return Flag((setting.flag,), settings)
+    value = "" if one.kind is bool else one.value or _VALUES.get(one.kind, "")
+    return flag_of(SETTINGS, one.name, **({"metavar": value} if value else {}))
 
 
 PAGE = Page(

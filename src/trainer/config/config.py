@@ -5,18 +5,16 @@ here.
 from __future__ import annotations
 
 import re
-import typing
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
 from tokpack.errors import UsageError, option
+from tokpack.option import check_options, in_group, options_of
 from tokpack.storage.objects.urls import is_url, shown
 
-from .setting import Setting, kind_of
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tokpack.tokenizers import TokenizerFiles
 
@@ -160,23 +158,8 @@ FORMER = (
 )
 
 
-def _in(group: str) -> Callable[..., Any]:
-    """A function that declares fields of Config in one group of the help page.
-
-    It takes the default, the help for the setting and for its value, and other arguments of
-    Setting.
-    """
-
-    def declare(default: Any, help: str = "", value: str = "", **more: Any) -> Any:  # noqa: A002
-        return field(
-            default=default, metadata={"group": group, "help": help, "value": value, **more}
-        )
-
-    return declare
-
-
 GROUPS = ("data", "model", "batch", "optimizer", "precision", "parallel", "activations", "run")
-_data, _model, _batch, _optimizer, _precision, _parallel, _activations, _run = map(_in, GROUPS)
+_data, _model, _batch, _optimizer, _precision, _parallel, _activations, _run = map(in_group, GROUPS)
 
 
 @dataclass(frozen=True)
@@ -205,7 +188,7 @@ class Config:
         128, "the vocabulary is padded to a multiple of N x TP"
     )
     position_embedding_type: str = _model(
-        "learned_absolute", "{choices}", choices="learned_absolute rope"
+        "learned_absolute", "{choices}", choices=("learned_absolute", "rope")
     )
     rotary_percent: float = _model(1.0, "share of a head that rope turns", "P", most=1)
     rotary_base: float = _model(10000.0, "base of rope", "B")
@@ -216,12 +199,12 @@ class Config:
     )
     parallel_residual: bool = _model(False, "attention and MLP side by side, as GPT-NeoX")
     embed_layernorm: bool = _model(False, "a norm behind the embedding, as BigScience")
-    normalization: str = _model("LayerNorm", "{choices}", choices="LayerNorm RMSNorm")
+    normalization: str = _model("LayerNorm", "{choices}", choices=("LayerNorm", "RMSNorm"))
     qk_layernorm: bool = _model(False, "a norm over each head of queries and keys")
     activation: str = _model(
-        "gelu", "gelu (its tanh form), gelu_erf or swiglu", choices="gelu gelu_erf swiglu"
+        "gelu", "gelu (its tanh form), gelu_erf or swiglu", choices=("gelu", "gelu_erf", "swiglu")
     )
-    add_bias_linear: bool = _model(True, "no biases in linear layers")
+    add_bias_linear: bool = _model(True, "no biases in linear layers", flags="--no-add-bias-linear")
     add_qkv_bias: bool = _model(
         False, "without them: biases of queries, keys and values, as Qwen 2"
     )
@@ -244,45 +227,51 @@ class Config:
     train_samples: int | None = _batch(None, "samples of the run", otherwise="one epoch")
     train_iters: int | None = _batch(None, "or steps")
     optimizer: str = _optimizer(
-        "adam", "adam, which is AdamW, or muon for the layers' matrices", choices="adam muon"
+        "adam", "adam, which is AdamW, or muon for the layers' matrices", choices=("adam", "muon")
     )
-    lr: float = _optimizer(3e-4, "learning rate", zero=True)
+    lr: float = _optimizer(3e-4, "learning rate", least=0)
     min_lr: float = _optimizer(0.0, "learning rate at the end")
     lr_decay_style: str = _optimizer(
-        "linear", "{choices}", choices="constant linear cosine inverse-square-root WSD"
+        "linear",
+        "{choices}",
+        choices=("constant", "linear", "cosine", "inverse-square-root", "WSD"),
     )
     lr_decay_samples: int | None = _optimizer(None, "samples until min-lr", otherwise="all")
     lr_decay_iters: int | None = _optimizer(None, "or steps")
     lr_wsd_decay_style: str = _optimizer(
-        "exponential", "how WSD ends: {choices}", choices="exponential linear cosine minus_sqrt"
+        "exponential",
+        "how WSD ends: {choices}",
+        choices=("exponential", "linear", "cosine", "minus_sqrt"),
     )
     lr_wsd_decay_samples: int | None = _optimizer(None, "samples of the end of WSD")
     lr_wsd_decay_iters: int | None = _optimizer(None, "or steps")
     lr_warmup_samples: int = _optimizer(0, "samples of warm-up")
     lr_warmup_iters: int = _optimizer(0, "or steps")
     lr_warmup_fraction: float | None = _optimizer(
-        None, "or a share of the decay", "F", zero=True, most=1
+        None, "or a share of the decay", "F", least=0, most=1
     )
-    weight_decay: float = _optimizer(0.01, "of weights, not of biases and norms", zero=True)
-    adam_beta1: float = _optimizer(0.9, "decay of the mean of gradients", zero=True, below=1)
-    adam_beta2: float = _optimizer(0.999, "and of their squares", zero=True, below=1)
+    weight_decay: float = _optimizer(0.01, "of weights, not of biases and norms", least=0)
+    adam_beta1: float = _optimizer(0.9, "decay of the mean of gradients", least=0, below=1)
+    adam_beta2: float = _optimizer(0.999, "and of their squares", least=0, below=1)
     adam_eps: float = _optimizer(1e-8, "added to the root of the squares")
-    muon_momentum: float = _optimizer(0.95, "decay of its mean", zero=True, below=1)
+    muon_momentum: float = _optimizer(0.95, "decay of its mean", least=0, below=1)
     muon_nesterov: bool = _optimizer(False, "look a step ahead")
     muon_num_ns_steps: int = _optimizer(5, "Newton-Schulz steps")
     muon_scale_mode: str = _optimizer(
         "spectral",
         "root of a step's size, of rows r and columns c: spectral max(r, c), unit_rms_norm r / c, "
         "shape_scaling max(1, r / c)",
-        choices="spectral unit_rms_norm shape_scaling",
+        choices=("spectral", "unit_rms_norm", "shape_scaling"),
     )
     muon_extra_scale_factor: float = _optimizer(1.0, "times this")
-    muon_split_qkv: bool = _optimizer(True, "queries, keys and values are one matrix")
-    clip_grad: float = _optimizer(1.0, "largest norm of the gradient, 0 for any", zero=True)
+    muon_split_qkv: bool = _optimizer(
+        True, "queries, keys and values are one matrix", flags="--no-muon-split-qkv"
+    )
+    clip_grad: float = _optimizer(1.0, "largest norm of the gradient, 0 for any", least=0)
     precision: str | None = _precision(
         None,
         "fp32, bf16 or fp16; --bf16 and --fp16 too",
-        choices="fp32 bf16 fp16",
+        choices=("fp32", "bf16", "fp16"),
         otherwise="bf16 on a GPU, else fp32",
     )
     fp8: bool = _precision(False, "the blocks' products in fp8, all else as with bf16")
@@ -299,12 +288,12 @@ class Config:
     pipeline_split: tuple[int, ...] | None = _parallel(
         None, "layers of each stage", "N...", otherwise="equal"
     )
-    engine: str = _parallel("torch", "{choices}", choices="torch deepspeed")
+    engine: str = _parallel("torch", "{choices}", choices=("torch", "deepspeed"))
     zero_stage: int = _parallel(
         0,
         "ZeRO, what data parallel processes share: 1 moments and fp32 weights, 2 gradients too, 3 "
         "the blocks' weights",
-        choices="0 1 2 3",
+        choices=("0", "1", "2", "3"),
     )
     deepspeed_json: dict[str, Any] = field(default_factory=dict)  # settings without a field
     distributed_timeout_minutes: int = _parallel(10, "how long to wait for another process")
@@ -325,7 +314,7 @@ class Config:
     order: str = _data(
         "stateless", "the order of samples: stateless, stateless-blocks, or a program's", "NAME"
     )
-    seed: int = _data(1234, "seed of order and initialisation", zero=True)
+    seed: int = _data(1234, "seed of order and initialisation", least=0)
     reset_position_ids: bool = _data(False, "positions begin anew with each document")
     reset_attention_mask: bool = _data(False, "attention stays between EODs, as in Megatron")
     document_boundaries: bool = _data(
@@ -336,7 +325,7 @@ class Config:
         False, "a step's loss is a mean over labels, not over micro batches"
     )
     eod_id: int | None = _data(
-        None, "the token that ends a document, where no manifest names it", zero=True
+        None, "the token that ends a document, where no manifest names it", least=0
     )
     data_cache_path: str | None = _data(
         None, "indices of other orders and of packing, kept and shared", "DIR"
@@ -354,13 +343,13 @@ class Config:
     extra_save_iters: tuple[int, ...] = _run(
         (), "steps at which to save as well, 0 for the beginning", "N..."
     )
-    keep_checkpoints: int = _run(5, "older ones are deleted, 0 for none", zero=True)
+    keep_checkpoints: int = _run(5, "older ones are deleted, 0 for none", least=0)
     async_save: bool = _run(
         False, "write them while training goes on, from copies in the CPU's memory"
     )
     finetune: bool = _run(False, "load weights only, and begin at sample 0")
     eval_interval: int = _run(1000, "steps between evaluations")
-    eval_iters: int = _run(100, "batches of one, 0 for none", zero=True)
+    eval_iters: int = _run(100, "batches of one, 0 for none", least=0)
     valid_by_source: bool = _run(False, "evaluate each dataset of a blend too")
     log_interval: int = _run(10, "steps between log lines")
     profile: str | None = _run(None, "write a trace of steps A to B to LOG_DIR", "A:B")
@@ -374,7 +363,7 @@ class Config:
     wandb_entity: str | None = _run(None, "whose project it is", "NAME")
     wandb_save_dir: str | None = _run(None, "its files go here instead of LOG_DIR", "DIR")
     compile: bool | None = _parallel(None, "torch.compile of the blocks", otherwise="on a GPU")
-    device: str = _parallel("auto", "{choices}", choices="auto cpu cuda")
+    device: str = _parallel("auto", "{choices}", choices=("auto", "cpu", "cuda"))
     log_dir: str | None = _run(None, "log.jsonl and loss.html go here instead", "DIR")
     # Said once by the main process; never saved.
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -383,8 +372,7 @@ class Config:
     flags: dict[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        for name, setting in FIELDS.items():
-            setting.check(getattr(self, name))
+        check_options(self)
         check(self)
 
     def precision_on(self, device_type: str) -> str:
@@ -427,7 +415,7 @@ class Config:
             if name not in FIELDS:
                 continue
             try:
-                is_none = value is None and name in _OPTIONAL
+                is_none = value is None and FIELDS[name].optional
                 values[name] = None if is_none else FIELDS[name].read(value)
             except ValueError:
                 raise UsageError(f"{name} is {brief(value)}") from None
@@ -440,16 +428,4 @@ class Config:
         return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
 
-def _fields(hints: Mapping[str, Any]) -> dict[str, Setting]:
-    settings = {}
-    for item in fields(Config):
-        if item.name not in UNSAVED:
-            kind, many = kind_of(hints[item.name])
-            default = None if item.default is MISSING else item.default
-            settings[item.name] = Setting(item.name, kind, many, default, **item.metadata)
-    return settings
-
-
-_HINTS = typing.get_type_hints(Config)
-_OPTIONAL = {name for name, hint in _HINTS.items() if "None" in str(hint)}
-FIELDS = _fields(_HINTS)
+FIELDS = {name: one for name, one in options_of(Config).items() if name not in UNSAVED}

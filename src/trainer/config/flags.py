@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.display import brief, nearest
 from tokpack.errors import FormatError, UsageError, option
+from tokpack.option import EXPECTED, Option
 from tokpack.storage.disk import not_settings, read_json
 
 from . import names as tables
@@ -22,7 +23,6 @@ from .config import EXCLUSIVE, FIELDS, UNSAVED, Config
 from .derive import Overrides, configure
 from .hardware import cluster_of
 from .names import ALONE, NAMES, Name
-from .setting import EXPECTED, Setting, flags_typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -175,7 +175,7 @@ def resolve(
         overrides.pop(name, None)
     for one in tables.DERIVED:
         if one.choices or one in tables.OWN:
-            one.check(overrides.get(one.name))
+            one.checked(overrides.get(one.name))
     nproc = overrides.pop("nproc", None)
     as_json, cluster = overrides.pop("json", False), _planned(overrides, nproc)
     world_size = world_size if cluster is None else cluster.world_size
@@ -213,6 +213,20 @@ def flag_names() -> dict[str, str]:
     return {name: one.flag for name, one in SETTINGS.items()}
 
 
+def flags_typed(flags: Mapping[str, str], argv: Sequence[str]) -> Mapping[str, str]:
+    """The flags, by option name, that messages use: those of ``flags`` that ``argv`` may have
+    given.
+
+    If a file is among the words, it has options under their own names; then only flags that were
+    typed are returned.
+    """
+    named = (word for word in argv if word.endswith((".yaml", ".yml", ".json")))
+    if not any(os.path.isfile(word) and not not_settings(word) for word in named):
+        return flags
+    typed = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv}
+    return {name: flag for name, flag in flags.items() if name in typed}
+
+
 def _by_reason(words: Mapping[str, str]) -> str:
     """The words without effect, grouped by the reason, as text."""
     groups: dict[str, list[str]] = {}
@@ -241,7 +255,7 @@ def _take_defaults(overrides: Overrides, names: set[str]) -> None:
     if overrides.get("precision") != "fp16":
         free.pop("initial_loss_scale", None)
     differences = (
-        f"{option(name)} {SETTINGS[name].default_words} "
+        f"{option(name)} {SETTINGS[name].default_words or 'none'} "
         f"({f'{value:g}' if isinstance(value, (int, float)) else value} there)"
         for name, value in free.items()
     )
@@ -335,7 +349,10 @@ def _most_values(name: str) -> float:
         return 0
     if row.kind in ("nothing", "unlike"):
         return float(row.value)
-    return SETTINGS[row.target].words if row.kind == "setting" and row.target in SETTINGS else 1
+    if row.kind != "setting" or row.target not in SETTINGS:
+        return 1
+    one = SETTINGS[row.target]
+    return 0 if one.kind is bool else math.inf if one.many else 1
 
 
 def _read_file(path: str, without: Callable[[str, Any, bool], bool]) -> _Source:
@@ -416,7 +433,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
     """The settings that a word, or a value of a file, makes. Raises UsageError."""
-    setting = SETTINGS.get(name, Setting(name))
+    setting = SETTINGS.get(name, Option(name))
     if name in tables.BARE and str(value).lower() in ("true", "false"):  # of a file
         return {name: tables.BARE[name] if str(value).lower() == "true" else None}
     if name == "save_interval" and (match := _MINUTES.fullmatch(str(value))):

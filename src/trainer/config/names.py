@@ -8,31 +8,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tokpack.option import KINDS, Option
+
 from .hardware import GPUS
-from .setting import Setting
 
 # Settings that are not fields of Config; names.txt has more, from which fields are derived.
 OWN = (
-    Setting("nproc", int, group="parallel", help="start N processes on this machine"),
-    Setting(
+    Option("nproc", int, group="parallel", help="start N processes on this machine"),
+    Option(
         "deepspeed_config",
         str,
         group="parallel",
         help="DeepSpeed's JSON; flags that change results must not contradict it",
         value="FILE",
     ),
-    Setting("plan", bool, default=False, group="plan", help="train nothing: estimate this run"),
-    Setting(
+    Option("plan", bool, default=False, group="plan", help="train nothing: estimate this run"),
+    Option(
         "gpu", str, group="plan", help=f"on which GPUs: {', '.join(GPUS)}, or a file", value="NAME"
     ),
-    Setting("nodes", int, default=1, group="plan", help="machines"),
-    Setting("gpus_per_node", int, default=8, group="plan", help="GPUs of each"),
-    Setting("json", bool, default=False, group="plan", help="print the estimate as JSON"),
-    Setting("debug", bool, default=False, group="run", help="show the traceback of an error"),
-    Setting(
+    Option("nodes", int, default=1, group="plan", help="machines"),
+    Option("gpus_per_node", int, default=8, group="plan", help="GPUs of each"),
+    Option("json", bool, default=False, group="plan", help="print the estimate as JSON"),
+    Option("debug", bool, default=False, group="run", help="show the traceback of an error"),
+    Option(
         "like",
         str,
-        choices="megatron bigscience microsoft neox",
+        choices=("megatron", "bigscience", "microsoft", "neox"),
         group="run",
         help="defaults and order of another program: {choices}",
         value="NAME",
@@ -171,13 +172,12 @@ def _read(text: str) -> tuple[dict[str, Name], dict[str, set[str]], dict[str, st
 
 
 NAMES, ALONE, _KINDS = _read(Path(__file__).with_name("names.txt").read_text(encoding="utf-8"))
-_TYPES = {"object": object, "bool": bool, "float": float, "int": int, "str": str}
 DERIVED = OWN + tuple(
-    Setting(
+    Option(
         name,
-        _TYPES[kind.removesuffix("s")],
+        KINDS.get(kind.removesuffix("s"), object),
         many=kind.endswith("s"),
-        choices=words.replace("|", " "),
+        choices=tuple(filter(None, words.split("|"))),
     )
     for name, (kind, _, words) in ((name, kind.partition(" ")) for name, kind in _KINDS.items())
 )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import TYPE_CHECKING
 
 from tokpack.cli import summary, terminal
 from tokpack.cli.inputs import RARE, tokenizer_flag, tokenizer_given
-from tokpack.cli.option_flags import flag_of
+from tokpack.cli.option_flags import encode_flag
 from tokpack.cli.parser import Group, Page, flags, options_of
 from tokpack.display import shown
 
 _SHOWN = 60  # characters of a document
+if TYPE_CHECKING:
+    import argparse
+
 
 PAGE = Page(
     "adopt",
@@ -20,13 +23,10 @@ PAGE = Page(
             "the tokenizer that made it",
             (
                 tokenizer_flag("required, except for a dataset of tokpack"),
-                flag_of("eod_token"),
-                flag_of(
+                encode_flag("eod_token"),
+                encode_flag(
                     "append_eod",
-                    otherwise="if the first one does",
                     help="each document ends with the EOD token (if the first one does)",
-                    action=argparse.BooleanOptionalAction,
-                    default=None,
                 ),
             ),
         ),

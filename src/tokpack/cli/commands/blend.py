@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import blends, terminal
-from tokpack.cli.blends import positive, setting
 from tokpack.cli.inputs import of_dataset, tokenizer_paths
-from tokpack.cli.parser import Group, Page, flag, flag_names, flags, number
+from tokpack.cli.option_flags import flag_of
+from tokpack.cli.parser import Group, Page, flag, flag_names, flags, number, positive
 from tokpack.errors import UsageError
-from tokpack.samples.blend.spec import KEYS
+from tokpack.samples.blend.spec import OPTIONS
 
 if TYPE_CHECKING:
     from tokpack.look import CrossDuplicates
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 MAX_EPOCHS = 4.0
 _MOST_WARNINGS = 20
+
+
+setting = partial(flag_of, OPTIONS)
 
 
 def named(text: str) -> tuple[str, str]:
@@ -253,7 +257,7 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     from tokpack.samples.blend.file import entries
 
     # --valid is read below, and --cache says what to build, not what the blend is.
-    names = {*KEYS} & {*vars(arguments)} - {"valid", "cache"}
+    names = {*OPTIONS} & {*vars(arguments)} - {"valid", "cache"}
     flags = {name: getattr(arguments, name) for name in names}
     changes = {name: value for name, value in flags.items() if value is not None}
     valid: dict[str, Entries] = {}

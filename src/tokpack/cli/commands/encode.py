@@ -8,7 +8,7 @@ import os
 from tokpack.cli import encode_flags, shards, summary, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
 from tokpack.cli.loading import without_collection
-from tokpack.cli.option_flags import flag_of
+from tokpack.cli.option_flags import encode_flag
 from tokpack.cli.parser import Group, Page, flags, number
 
 
@@ -30,14 +30,14 @@ PAGE = Page(
             "output",
             (
                 *OUTPUT,
-                flag_of("files"),
-                flag_of("scratch"),
+                encode_flag("files"),
+                encode_flag("scratch"),
             ),
         ),
         Group(
             "run",
             (
-                flag_of("workers", type=number(1), default=0),
+                encode_flag("workers", type=number(1)),
                 *flags(
                     """
                     --log-interval N|Ns  without a terminal: a line every N documents or N seconds

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from tokpack.errors import FormatError, UsageError
 from tokpack.samples.blend.datasets import marks
 from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.blend.spec import (
-    KEYS,
+    OPTIONS,
     BlendSpec,
     Entries,
     Entry,
@@ -134,8 +133,8 @@ class _Parser:
         for key in values:
             if key in ("labels", "weight", "prefix"):
                 self._fail(f"{key} belongs to a dataset, as in - {{prefix: wiki, {key}: ...}}")
-            if key not in (*KEYS, VERSION_KEY):
-                self._fail(unknown(f"unknown key {brief(key)}", str(key), KEYS))
+            if key not in (*OPTIONS, VERSION_KEY):
+                self._fail(unknown(f"unknown key {brief(key)}", str(key), OPTIONS))
         if "datasets" not in values:
             self._fail("not a blend: the key datasets is missing")
         values = {key: value for key, value in values.items() if value is not None}
@@ -146,18 +145,18 @@ class _Parser:
             valid=self._valid(values.get("valid", {})),
             test=self._entries("test", values.get("test", [])),
             source=self._name,
-            **{key: self._value(key, values[key]) for key in values if key in _KINDS},
+            **{key: self._value(key, values[key]) for key in values if key in _SINGLE},
         )
 
     def _fail(self, problem: str) -> Any:
         raise FormatError(self._start + problem)
 
     def _value(self, key: str, value: Any) -> Any:
-        kind, words = _KINDS[key]
         try:
-            return os.path.join(self._folder, kind(value)) if key == "cache" else kind(value)
+            value = _SINGLE[key].read(value)
+            return os.path.join(self._folder, value) if key == "cache" else value
         except (TypeError, ValueError, OverflowError):
-            self._fail(f"{key} is {brief(value)}, expected {words}")
+            self._fail(f"{key} is {brief(value)}, expected {_SINGLE[key].expected}")
 
     def _entries(self, where: str, value: Any) -> Entries:
         if isinstance(value, str):
@@ -255,38 +254,8 @@ def _real(value: Any) -> float:
     return float(value)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, (Mapping, list, bool)):
-        raise TypeError
-    return str(value)
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _options(value: Any) -> Any:
-    if isinstance(value, (str, int, float, list)):
-        raise TypeError
-    return value
-
-
-# For each type of a setting: the function that reads its value, and what is expected, in words.
-_TYPES: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "int": (_whole, "a whole number"),
-    "float": (_real, "a number"),
-    "bool": (_truth, "true or false"),
-    **dict.fromkeys(("str", "OrderName", "PackingName"), (_text, "text")),
-    "str | os.PathLike[str]": (str, "a path"),
-    "FIM": (_options, "a mapping"),  # Settings make a FIM of it
-}
-_KINDS = {
-    one.name: _TYPES[kind]
-    for one in fields(BlendSpec)
-    if one.name in KEYS and (kind := str(one.type).removesuffix(" | None")) in _TYPES
-}
+_APART = ("datasets", "schedule", "valid", "test")  # keys that have lists
+_SINGLE = {name: one for name, one in OPTIONS.items() if name not in _APART}
 
 
 SAVED = Kind("a blend file that tokpack saved", partial(is_sealed, maker=_MAKER), kept=False)
@@ -316,12 +285,12 @@ def save_blend(
     spec = plan.spec
     folder = os.path.dirname(os.path.realpath(path))
     values: dict[str, Any] = {VERSION_KEY: BLEND_VERSION}
-    for one in fields(BlendSpec):
-        value = getattr(spec, one.name)
-        if one.name in _KINDS and (one.name in _ALWAYS or value != one.default):
-            whole = isinstance(value, float) and one.name in ("tokens", "epochs")
+    for name, one in _SINGLE.items():
+        value = getattr(spec, name)
+        if name in _ALWAYS or value != one.default:
+            whole = isinstance(value, float) and name in ("tokens", "epochs")
             value = int(value) if whole and value == int(value) else plain_option(value)
-            values[one.name] = value
+            values[name] = value
     if spec.cache is not None:
         values["cache"] = _relative(os.fspath(spec.cache), folder)
     groups = dict(spec.groups())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import OutputError, UsageError, option
+from tokpack.option import options_of
 from tokpack.samples.blend.blended import BlendedDataset
 from tokpack.samples.blend.file import parse_blend, read_blend
 from tokpack.samples.blend.plan import BlendPlan, plan_of
@@ -106,7 +107,7 @@ def _size(mixture: Mixture) -> int | None:
 
 def _dataset(mixture: Mixture, portion: Portion, samples: int | None = None) -> GPTDataset:
     spec = mixture.spec
-    options = {one.name: getattr(spec, one.name) for one in fields(SampleSettings)}
+    options = {name: getattr(spec, name) for name in options_of(SampleSettings)}
     if not spec.rules.endless and mixture.name in ("train", "test"):
         options["drop_last"] = True  # those programs keep the last one only in validation
     return GPTDataset(

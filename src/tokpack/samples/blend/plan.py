@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokpack.errors import UsageError, option, worded
+from tokpack.option import MOST
 from tokpack.samples.blend.blended import Phase, blend_order, longest
 from tokpack.samples.blend.datasets import (
     framed_apart,
@@ -24,7 +25,7 @@ from tokpack.samples.blend.datasets import (
 )
 from tokpack.samples.blend.spec import BlendSpec, Entry, check_spec, plain_option, takes_settings
 from tokpack.samples.orders.packing import pairs_in
-from tokpack.samples.settings import MOST_SAMPLES, PARTS, wanted_parts
+from tokpack.samples.settings import PARTS, wanted_parts
 from tokpack.samples.tracks import count_trained
 
 if TYPE_CHECKING:
@@ -507,7 +508,7 @@ def _check_mixture(mixture: Mixture) -> None:
             f"{option('packing', settings.packing)} must know how many samples {mixture.name} has: "
             f"give {option(count)}=N{weights_too}"
         )
-    if mixture.samples > MOST_SAMPLES:
+    if mixture.samples > MOST:
         raise UsageError(f"{mixture.name} is {mixture.samples:.3g} samples, expected 2^62 or fewer")
     if mixture.samples < 1:
         raise UsageError(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
+from tokpack.option import check_options, options_of, show_options
 from tokpack.samples.settings import PARTS, SampleSettings, Settings, described, wanted_parts
-from tokpack.signatures import show_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,10 +57,10 @@ class BlendSpec(SampleSettings):
         choices=MEANINGS,
     )
     temperature: float = described(
-        1.0, "shares become share ** (1/T), and are normalised again", "T", otherwise="1"
+        1.0, "shares become share ** (1/T), and are normalised again", "T"
     )
-    seq_length: int = described(2048, "tokens of a sample", "S", least=1)
-    samples: int | None = described(None, "samples of training", "N", least=1)
+    seq_length: int = described(2048, "tokens of a sample", "S")
+    samples: int | None = described(None, "samples of training", "N")
     tokens: float | None = described(None, "tokens in all, such as 3e11", "T")
     epochs: float | None = described(None, "epochs over all datasets", "E", otherwise="1")
     valid_samples: int | None = described(
@@ -74,7 +74,7 @@ class BlendSpec(SampleSettings):
         None, "samples of the test set, 0: none", "N", otherwise="as many as come once", least=0
     )
     surplus: float = described(
-        0.005, "Megatron-core's mid_level_dataset_surplus, as for blend_request"
+        0.005, "Megatron-core's mid_level_dataset_surplus, as for blend_request", least=0
     )
     allow_empty: bool = described(False, "leave a dataset out where the split has no sample of it")
     source: str = field(default="", compare=False)  # the file that it was read from
@@ -107,26 +107,22 @@ class BlendSpec(SampleSettings):
         """The settings of the datasets of training; how many samples each gives is not known
         yet.
         """
-        values = {one.name: getattr(self, one.name) for one in fields(SampleSettings)}
+        values = {name: getattr(self, name) for name in options_of(SampleSettings)}
         # NeoX's packing needs a number: each dataset is given its own when it is opened.
         return Settings(**values, seq_length=self.seq_length, samples=1)
 
 
 _OPTIONS = [
     one
-    for one in fields(SampleSettings)
-    if one.name not in ("order", "seed", "split", "split_by", "split_rule")
+    for name, one in options_of(SampleSettings).items()
+    if name not in ("order", "seed", "split", "split_by", "split_rule")
 ]
-KEYS = tuple(one.name for one in fields(BlendSpec) if one.name != "source")
+OPTIONS = {name: one for name, one in options_of(BlendSpec).items() if name != "source"}
 
 
 def takes_settings(function: Callable[..., Any]) -> None:
     """Show the settings of a blend in the signature and help of a function."""
-    settings = [one for one in fields(BlendSpec) if one.name in KEYS]
-    show_options(function, settings)
-    function.__doc__ = f"{function.__doc__}\n\n    Settings:\n\n" + "".join(
-        f"    - ``{one.name}``: {one.metadata['help']}\n" for one in settings
-    )
+    show_options(function, OPTIONS.values())
 
 
 def plain_option(value: Any) -> Any:
@@ -142,8 +138,8 @@ def plain_option(value: Any) -> Any:
 def check_names(names: Iterable[str]) -> None:
     """Raise UsageError for an unknown setting, with the most similar one."""
     for name in names:
-        if name not in KEYS:
-            raise UsageError(unknown(f"a blend has no setting {name!r}", name, KEYS))
+        if name not in OPTIONS:
+            raise UsageError(unknown(f"a blend has no setting {name!r}", name, OPTIONS))
 
 
 def unknown(message: str, word: str, words: Iterable[str]) -> str:
@@ -156,12 +152,10 @@ def check_spec(spec: BlendSpec) -> None:
     """Raise UsageError for a request that no dataset could fulfil."""
     if not spec.datasets:
         raise UsageError("a blend needs at least one dataset")
-    if spec.by not in MEANINGS:
-        raise UsageError(f"weights are by {', '.join(MEANINGS)}, not by {spec.by!r}")
-    if not (math.isfinite(spec.temperature) and spec.temperature > 0):
-        raise UsageError(f"the temperature is {spec.temperature}, expected a number above 0")
+    check_options(spec)
     spec.settings  # noqa: B018  raises UsageError
-    _check_lengths(spec)
+    if sum(getattr(spec, name) is not None for name in LENGTHS) > 1:
+        raise UsageError("give samples, tokens or epochs, only one of them")
     for name, entries in spec.groups():
         if name in ("train", "test") and name in spec.valid:
             raise UsageError(f"a validation set is named {name}: give it another name")
@@ -178,19 +172,6 @@ def check_spec(spec: BlendSpec) -> None:
                     f"split {spec.split!r} leaves a part for {PARTS[part]}, and {PARTS[part]} has "
                     "datasets of its own: keep one of them"
                 )
-
-
-def _check_lengths(spec: BlendSpec) -> None:
-    if sum(getattr(spec, name) is not None for name in LENGTHS) > 1:
-        raise UsageError("give samples, tokens or epochs, only one of them")
-    for name in LENGTHS:
-        value = getattr(spec, name)
-        if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"{name} is {value}, expected a number above 0")
-    for name in ("valid_samples", "test_samples"):
-        value = getattr(spec, name)
-        if value is not None and value < 0:
-            raise UsageError(f"{name} is {value}, expected 0 or more")
 
 
 def _check_weights(entries: Entries, schedule: Changes, rules: OrderRules) -> None:
