@@ -48,18 +48,10 @@ _CHUNK = 1 << 16  # rows that are read at once
 # -- what a worker writes ----------------------------------------------------------------------
 
 
-def tokens_of_each(
-    encoded: npt.NDArray[Any],
-    lengths: npt.NDArray[Any],
-    sequences: npt.NDArray[Any],
-    in_sentences: bool,
-) -> npt.NDArray[np.int64]:
-    """The number of tokens of each document.
-
-    Without sentences that is ``encoded``; with them, the sum of ``lengths`` over its ``sequences``.
+def tokens_of_each(lengths: npt.NDArray[Any], sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The tokens of each document: the sum of ``lengths``, none of which is 0, over its
+    ``sequences``.
     """
-    if not in_sentences:
-        return encoded.astype(np.int64)
     ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     return np.diff(ends[np.concatenate(([0], np.cumsum(sequences)))])
 
