@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tokpack.cli.option_flags import flag_of
 from tokpack.cli.parser import Flag, Group
 from tokpack.errors import InputError
+from tokpack.input_formats import FORMATS
 from tokpack.storage import find
 from tokpack.storage.disk import cannot_read
 from tokpack.storage.objects.urls import is_url
@@ -59,14 +60,7 @@ def tokenizer_paths(arguments: argparse.Namespace) -> list[str]:
     return [path for name in TOKENIZER_PATHS if (path := getattr(arguments, name))]
 
 
-INPUT_FORMAT = flag_of(
-    "input_format",
-    choices=(
-        *("auto", "jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "wet"),
-        "file",
-    ),
-    default=None,
-)
+INPUT_FORMAT = flag_of("input_format", choices=("auto", *FORMATS), default=None)
 _PAIR = (".bin", ".idx")
 _FILES = (*_PAIR, ".json")
 
