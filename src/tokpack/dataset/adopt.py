@@ -121,8 +121,8 @@ def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: Progress
     """Write tables for those shards of a dataset that have none."""
     if dataset.view is not None:
         raise UsageError(
-            f"{dataset.path_prefix}: is a view, of which no table is made: adopt the datasets that "
-            "it selects from"
+            f"{dataset.path_prefix}: is a view, which has no table of its own: adopt the datasets "
+            "that it selects from"
         )
     count = 0
     for shard in dataset.shards():

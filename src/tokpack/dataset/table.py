@@ -172,7 +172,7 @@ def table_file(prefix: str) -> str:
         raise InputError(f"{prefix}: has no table of its documents{more}; {_ADVICE}")
     file = identity(path)
     if file is None:
-        raise InputError(f"{path} is missing, of which {manifest_path(prefix)} tells; {_ADVICE}")
+        raise InputError(f"{path} is missing: {manifest_path(prefix)} names it; {_ADVICE}")
     if file.size != manifest.table["bytes"]:
         raise FormatError(
             f"{path}: {file.size} bytes, expected {manifest.table['bytes']}, as "
@@ -744,7 +744,7 @@ def _dropped(prefix: str) -> TableReader | None:
         local = near(path)
         check_footer(local, manifest, left_out, path)
     except FileNotFoundError:
-        raise InputError(f"{path} is missing, of which the manifest tells") from None
+        raise InputError(f"{path} is missing: the manifest names it") from None
     return TableReader(local, path)
 
 

@@ -49,9 +49,7 @@ _CHUNK = 1 << 16  # rows that are read at once
 
 
 def tokens_of_each(lengths: npt.NDArray[Any], sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The tokens of each document: the sum of ``lengths``, none of which is 0, over its
-    ``sequences``.
-    """
+    """The tokens of each document: the sum of ``lengths`` over its ``sequences``; none is 0."""
     ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     return np.diff(ends[np.concatenate(([0], np.cumsum(sequences)))])
 
