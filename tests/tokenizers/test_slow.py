@@ -291,3 +291,13 @@ def test_a_file_that_is_no_sentencepiece_model(piece_model: Path, tmp_path: Path
     (tmp_path / "bad.model").write_bytes(json.dumps(tiny()).encode())
     with pytest.raises(TokenizerError, match="not a SentencePiece model"):
         load_tokenizer(tmp_path / "bad.model")
+
+
+def test_a_library_that_can_do_less_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 1 of tokenizers has none of the constructors of the versions before."""
+    tokenizer = load_tokenizer(save(tmp_path, tiny(), "tokenizer.json"))
+    monkeypatch.delattr(Tokenizer, "from_str")
+    with pytest.raises(TokenizerError, match="tokenizers<1"):
+        self_check(tokenizer, *block(TEXTS))
