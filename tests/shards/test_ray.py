@@ -40,7 +40,13 @@ def cluster() -> Iterator[Any]:
     os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    for left in (2, 1, 0):  # Ray waits 30 s for its own processes, which a busy machine may exceed
+        try:
+            cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+            break
+        except Exception as error:
+            if not left or "timed out during startup" not in str(error):
+                raise
     yield cluster
     ray.shutdown()
     cluster.shutdown()
