@@ -14,7 +14,7 @@ from support import forked
 from support.chatml_twin import RECORDS, TEMPLATE, Chats, conversations, rendered, write_records
 from support.encoding_tools import DRIVER, EOD, dataset
 from support.small_parts import in_small_parts
-from support.stopped_runs import PART_BYTES, STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
+from support.stopped_runs import PART_BYTES, STOP_AT_END, stop_at_part, stop_at_rename
 
 import tokpack
 from tokpack.encoding import EncodeOptions
@@ -68,9 +68,9 @@ def test_a_run_that_is_stopped(chats: Chats) -> None:
     settings = json.dumps({**options, "tokenizer": str(chats.tokenizer)})
     killed = -signal.SIGKILL
     for script, code in (
-        (STOP_AT_PART.format(part=3), WorkerError.exit_code),  # its worker, not the run
+        (stop_at_part(3), WorkerError.exit_code),  # its worker, not the run
         (STOP_AT_END, killed),
-        (STOP_AT_RENAME.format(done=1), killed),
+        (stop_at_rename(1), killed),
     ):
         run = functools.partial(forked.run, capture_output=True, check=False, timeout=120)
         done = run(["-c", script + DRIVER, settings])

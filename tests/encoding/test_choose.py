@@ -12,7 +12,7 @@ import pytest
 from support import map_functions
 from support.choosing import Record, encoded, records, settled, write
 from support.encoding_tools import dataset
-from support.stopped_runs import STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
+from support.stopped_runs import STOP_AT_END, stop_at_part, stop_at_rename
 
 import tokpack
 from tokpack.encoding import choose, plan
@@ -336,9 +336,9 @@ def test_shards_choose_alike(tmp_path: Path, bpe: Path) -> None:
 
 
 STOPS = {
-    "part": STOP_AT_PART.format(part=4),
+    "part": stop_at_part(4),
     "end": STOP_AT_END,
-    "rename": STOP_AT_RENAME.format(done=1),
+    "rename": stop_at_rename(1),
 }
 
 

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import time
 from collections import deque
 from pathlib import Path
@@ -33,6 +32,7 @@ from support.encoding_tools import (
     word_tokenizer,
     write_jsonl,
 )
+from support.faults import plant, remount
 
 import tokpack
 from tokpack.encoding import engine, part
@@ -40,6 +40,7 @@ from tokpack.encoding.coordinator import StreamEnd, TaskDone, UseSlot
 from tokpack.errors import OutputError
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
 
 FILES = 10
@@ -244,11 +245,7 @@ def test_a_defect_in_a_worker(
     corpus: Corpus, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An exception that nobody expected comes with its traceback and the name of the input."""
-
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("a defect")
-
-    monkeypatch.setattr(part.PartEncoder, "_tokens", broken)
+    plant(part.PartEncoder, "_tokens", ZeroDivisionError("a defect"), patch=monkeypatch)
     with pytest.raises(tokpack.WorkerError, match=r"a worker failed at .*\.jsonl") as caught:
         tokpack.encode(
             [str(path) for path in corpus.inputs],
@@ -292,14 +289,14 @@ def test_full_disk(corpus: Corpus, tmpfs: Path) -> None:
         assert "OutputError cannot write" in err
         assert "No space left on device" in err
         nothing_whole(output)
-    subprocess.run(["mount", "-o", "remount,size=64m", str(tmpfs)], check=True)
+    remount(tmpfs, "size=64m")
     finish(corpus.start(output, dtype="int32"))
     tokens = b"".join(dataset(output)[:1])
     assert len(tokens) == 2 * len(corpus.expected[0])
 
 
 def test_unwritable_folder(corpus: Corpus, tmpfs: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", str(tmpfs)], check=True)
+    remount(tmpfs, "ro")
     err = fails(corpus.start(tmpfs / "out"))
     assert "OutputError cannot write" in err
     assert "Read-only file system" in err

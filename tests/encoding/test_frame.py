@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import forked
 from support.encoding_tools import EOD, byte_tokenizer, documents, write_jsonl
+from support.faults import flip
 from tokenizers import Tokenizer, processors
 
 import tokpack
@@ -129,9 +130,7 @@ def test_verify_sees_what_is_not_in_its_frame(
     encode(source, output, bpe, add_special_tokens=True)
     dataset = tokpack.MMapIndexedDataset(str(output))
     at = int(dataset.sizes[:9].sum()) + place
-    data = bytearray(output.with_suffix(".bin").read_bytes())
-    data[2 * at] ^= 1
-    output.with_suffix(".bin").write_bytes(data)
+    flip(output.with_suffix(".bin"), 2 * at)
     with pytest.raises(
         FormatError, match=rf"document 9, token {place}: id is .*, expected .*{said}"
     ):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.chatml_twin import ChatTwin, conversations, write_records
-from support.stopped_runs import STOP_AT_RENAME, Place, flip
+from support.faults import flip
+from support.stopped_runs import Place, stop_at_rename
 
 import tokpack
 from tokpack.dataset.manifest import ROLES
@@ -111,13 +112,13 @@ def test_a_finished_one_that_lacks_a_track_is_not_taken_for_whole(
 
 
 def test_what_is_damaged_is_made_again_or_refused(chats: Chats, check: Check) -> None:
-    chats.stop(STOP_AT_RENAME.format(done=0))
+    chats.stop(stop_at_rename(0))
     flip(chats.work / "joined.text.mask")
     chats.encode()
     check()
     for name in chats.names:
         (chats.folder / name).unlink()
-    chats.stop(STOP_AT_RENAME.format(done=1))
+    chats.stop(stop_at_rename(1))
     flip(chats.output.with_suffix(".mask"))
     with pytest.raises(tokpack.OutputError, match=r"out\.mask is not what the run wrote.*remove"):
         chats.encode()

@@ -14,7 +14,8 @@ import pytest
 import xxhash
 import zstandard
 from support.encoding_tools import dataset, documents, twin
-from support.stopped_runs import STOP_AT_END, Place, finish_script, flip
+from support.faults import flip
+from support.stopped_runs import STOP_AT_END, Place, finish_script
 
 import tokpack
 from tokpack.encoding import commit, plan

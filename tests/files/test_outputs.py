@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support import forked
 from support.encoding_tools import byte_tokenizer, documents
+from support.faults import PLANT
 
 import tokpack
 from tokpack.cli.main import main
@@ -210,18 +211,10 @@ def test_library_calls_obey(here: Path) -> None:
     save_blend(plan, "hand.yaml")
 
 
-KILLED = """
+KILLED = f"""{PLANT}
 import os, sys
 from tokpack.storage.disk import durable
-
-named = []
-def replace(source, target, replace=os.replace):
-    if len(named) == 1:
-        os.kill(os.getpid(), 9)
-    named.append(target)
-    replace(source, target)
-
-durable.os.replace = replace
+plant(os, "replace", kill, at=2)
 with durable.AtomicFiles() as staged:
     for path in sys.argv[1:]:
         staged.create(path).write(b"new")

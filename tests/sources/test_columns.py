@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.faults import flip
 from support.sources_twin import WHOLE, one_source, read_parts, read_whole
 
 import tokpack
@@ -297,9 +298,7 @@ def test_a_page_that_is_not_what_was_written_is_told(version: str, tmp_path: Pat
         pq.write_table(
             table(), path, write_page_checksum=is_checked, data_page_version=version, **options
         )
-        raw = bytearray(path.read_bytes())
-        raw[raw.index(b"document 7 ")] ^= 1
-        path.write_bytes(raw)
+        flip(path, path.read_bytes().index(b"document 7 "))
     with pytest.raises(InputError, match=r"True\.parquet: unreadable parquet file: .*CRC"):
         read_whole(f"{tmp_path}/True.parquet")
     assert len(read_whole(f"{tmp_path}/False.parquet").texts) == len(TEXTS)

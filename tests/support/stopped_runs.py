@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tokpack
 from support import forked
 from support.encoding_tools import DRIVER, dataset, documents, twin, write_jsonl
+from support.faults import PLANT
 from support.small_parts import in_small_parts, small_parts
 from tokpack.dataset.verify import verify
 from tokpack.sources import discover
@@ -23,42 +24,26 @@ if TYPE_CHECKING:
 # A small file has several parts.
 PART_BYTES = 48 << 10
 SMALL = small_parts(PART_BYTES)
-# The run kills itself at a chosen part, when the journal has all parts before it.
-STOP_AT_PART = (
-    SMALL
-    + """
-import os
-import tokpack.encoding.worker as worker
-def stops(self, task, real=worker.Worker._encode):
-    if task.number == {part}:
-        os.kill(os.getpid(), 9)
-    return real(self, task)
-worker.Worker._encode = stops
-"""
-)
 # The run ends when all pieces are joined, before it writes the index and the manifest.
-STOP_AT_END = (
-    SMALL
-    + """
-import os
-import tokpack.encoding.run as run
-run.stage = lambda *_: os.kill(os.getpid(), 9)
+STOP_AT_END = f"{SMALL}{PLANT}from tokpack.encoding import run; plant(run, 'stage', kill)\n"
+
+
+def stop_at_part(number: int) -> str:
+    """The run ends at a chosen part, when the journal has all parts before it."""
+    return f"""{SMALL}{PLANT}
+from tokpack.encoding.worker import Worker
+plant(Worker, "_encode", kill, when=lambda _, task: task.number == {number})
 """
-)
-# The run ends at one of the renames that give the files their final names.
-STOP_AT_RENAME = (
-    SMALL
-    + """
+
+
+def stop_at_rename(done: int) -> str:
+    """The run ends at one of the renames that give the files their final names."""
+    return f"""{SMALL}{PLANT}
 import os
-def replace(source, target, real=os.replace, count=[0]):
-    if ".unfinished" in source and ".unfinished" not in target:
-        count[0] += 1
-        if count[0] > {done}:
-            os.kill(os.getpid(), 9)
-    real(source, target)
-os.replace = replace
+def names(source, target):
+    return ".unfinished" in source and ".unfinished" not in target
+plant(os, "replace", kill, at={done} + 1, when=names)
 """
-)
 
 
 class Place:
@@ -113,7 +98,7 @@ class Place:
             copy(path, self.output.parent / path.name)
 
     def stop_at_part(self, number: int = 4, **more: Any) -> None:
-        self.stop(STOP_AT_PART.format(part=number), **more)
+        self.stop(stop_at_part(number), **more)
 
     @property
     def edited(self) -> list[str]:
@@ -146,13 +131,6 @@ class Place:
     def touch(self) -> None:
         status = self.source.stat()
         os.utime(self.source, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
-
-
-def flip(path: Path, at: float = 0.5) -> None:
-    """Change one bit of a file."""
-    data = bytearray(path.read_bytes())
-    data[int(len(data) * at)] ^= 4
-    path.write_bytes(data)
 
 
 def finish_script(place: Place, script: str, **more: Any) -> None:
