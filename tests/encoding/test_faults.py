@@ -82,10 +82,7 @@ def tmpfs(mount: Callable[[int], Path]) -> Path:
 
 @pytest.mark.promises
 def test_what_is_done_is_not_done_again(corpus: Corpus, output: Path) -> None:
-    process = corpus.start(output)
-    wait_until(lambda: len(pieces(output)) >= 3)
-    process.kill()
-    process.communicate()
+    interrupted(corpus.start(output), output, 3)
     said = finish(corpus.start(output))
     records = int(said.split()[1])  # documents that were there when the second run began
     assert records >= 3 * 200
@@ -165,10 +162,9 @@ def test_another_host_holds_the_lock(corpus: Corpus, output: Path) -> None:
     assert dataset(output) == corpus.expected
 
 
-def interrupted(corpus: Corpus, output: Path, **options: Any) -> None:
-    """Leave an unfinished run behind."""
-    process = corpus.start(output, **options)
-    wait_until(lambda: pieces(output))
+def interrupted(process: subprocess.Popen[str], output: Path, done: int = 1) -> None:
+    """Leave an unfinished run behind, with so many pieces."""
+    wait_until(lambda: len(pieces(output)) >= done)
     process.kill()
     process.communicate()
 
@@ -182,7 +178,7 @@ def fails(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.promises
 def test_another_run_is_refused(corpus: Corpus, output: Path, tmp_path: Path) -> None:
-    interrupted(corpus, output)
+    interrupted(corpus.start(output), output)
     err = fails(corpus.start(output, append_eod=False))
     assert "ResumeError" in err
     assert "it has append_eod = True, this run has False" in err
@@ -207,10 +203,7 @@ def test_a_changed_input_is_refused(corpus: Corpus, tmp_path: Path, output: Path
     copies = [tmp_path / path.name for path in corpus.inputs]
     for path, copy in zip(corpus.inputs, copies, strict=True):
         copy.write_bytes(path.read_bytes())
-    process = start(copies, output, tokenizer=corpus.tokenizer, workers=2)
-    wait_until(lambda: pieces(output))
-    process.kill()
-    process.communicate()
+    interrupted(start(copies, output, tokenizer=corpus.tokenizer, workers=2), output)
     original = copies[4].read_bytes()
     copies[4].write_bytes(original.replace(b"the", b"eht", 1))
     err = fails(start(copies, output, tokenizer=corpus.tokenizer))

@@ -8,18 +8,14 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tokpack
-from support import forked
-from support.encoding_tools import DRIVER, dataset, documents, twin, write_jsonl
+from support.encoding_tools import dataset, documents, drive, twin, write_jsonl
 from support.faults import PLANT
 from support.small_parts import in_small_parts, small_parts
 from tokpack.dataset.verify import verify
 from tokpack.sources import discover
-
-if TYPE_CHECKING:
-    import subprocess
 
 # A small file has several parts.
 PART_BYTES = 48 << 10
@@ -85,8 +81,7 @@ class Place:
         state = [script, more, hashlib.sha256(self.source.read_bytes()).hexdigest()]
         kept = self.kept / hashlib.sha256(json.dumps(state).encode()).hexdigest()
         if not kept.exists():
-            command = ["-c", script + DRIVER, json.dumps(self.options(**more))]
-            done = forked.run(command, capture_output=True, text=True, check=False, timeout=120)
+            done = drive(self.options(**more), script)
             assert done.returncode == -signal.SIGKILL, done.stderr
             kept.mkdir()
             for path in self.folder.glob("out*"):
@@ -134,10 +129,5 @@ class Place:
 
 
 def finish_script(place: Place, script: str, **more: Any) -> None:
-    done = _drive(place, script, more)
+    done = drive(place.options(**more), script)
     assert done.returncode == 0, done.stderr
-
-
-def _drive(place: Place, script: str, more: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    command = ["-c", script + DRIVER, json.dumps(place.options(**more))]
-    return forked.run(command, capture_output=True, text=True, check=False, timeout=120)
