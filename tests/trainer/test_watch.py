@@ -39,7 +39,7 @@ def test_a_save_interval_is_of_steps_or_of_minutes() -> None:
         assert (found.save_interval, found.save_interval_in_mins) == (steps, minutes), words
     with pytest.raises(tokpack.UsageError, match="a whole number, or minutes or hours as in 10m"):
         config("--save-interval 10s")
-    with pytest.raises(tokpack.UsageError, match="contradicts save_interval 3"):
+    with pytest.raises(tokpack.UsageError, match="save_interval"):
         tokpack.train({"data_path": "x", "save_interval": 3, "save_interval_in_mins": 1})
 
 
