@@ -369,7 +369,7 @@ def test_one_file_is_replaced_as_the_rule_says(tmp_path: Path) -> None:
     write_output(path, [b"2"], [], overwrite=True)
     assert Path(path).read_bytes() == b"2"
     for name in (path, f"file://{path}", f"FILE://{path}", f"local://{path}"):
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match="is an input and an output"):
             write_output(path, [b"3"], [name], overwrite=True)
     beside = tmp_path / f"x{UNFINISHED}"  # whose name the new file has until it is whole
     beside.write_text("mine")

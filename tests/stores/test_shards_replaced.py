@@ -96,7 +96,7 @@ def test_a_plan_and_a_commit_replace_nothing_of_others(
     before = {name: store.s3.get(name) for name in store.s3.keys(key)}
     with pytest.raises(tokpack.OutputError, match="is not a "):
         tokpack.plan(inputs, url, append_eod=False, overwrite=True, **options)
-    with pytest.raises(tokpack.UsageError):
+    with pytest.raises(tokpack.UsageError, match="is an input and an output"):
         tokpack.plan(strange, url, input_format="jsonl", overwrite=True, **options)
     if name == "pile.json":
         with pytest.raises(tokpack.OutputError, match="is not a manifest"):
