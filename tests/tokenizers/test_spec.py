@@ -13,7 +13,7 @@ from support.tiny_tokenizers import ALPHABET, EOD, added, pair, save, tiny
 from support.tokenizers_twin import EMPTY_MODEL, Twin, block, rows
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from tokpack.errors import TokenizerError, UsageError
+from tokpack.errors import TokenizerError
 from tokpack.tokenizers import load_tokenizer
 from tokpack.tokenizers.definition import decode_alphabet
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, digest_of
@@ -222,14 +222,6 @@ def test_the_end_of_document_token(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError):
         without.encoder(dtype="uint16", append_eod=True)
     assert without.encoder(dtype="uint16", append_eod=False)
-
-
-def test_unknown_modes_and_types_are_refused(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(save(tmp_path, tiny()))
-    with pytest.raises(UsageError, match="mode 'maybe'"):
-        tokenizer.encoder(dtype="uint16", append_eod=False, special_tokens="maybe")
-    with pytest.raises(UsageError, match="'float32'"):
-        tokenizer.encoder(dtype="float32", append_eod=False)
 
 
 def test_the_fingerprint_is_of_the_meaning(tmp_path: Path) -> None:
