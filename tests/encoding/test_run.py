@@ -194,7 +194,7 @@ def test_standard_input(tmp_path: Path, bpe: Path) -> None:
                 stdout=subprocess.DEVNULL,
             )
         assert dataset(tmp_path / "out") == twin(bpe, texts)
-    with pytest.raises(tokpack.UsageError, match="standard input has no name"):
+    with pytest.raises(tokpack.UsageError):
         tokpack.encode("-", tokenizer=str(bpe))
 
 

@@ -108,9 +108,7 @@ def test_the_command_and_a_driver_that_dies(cluster: Any, corpus: Corpus, tmp_pa
 def test_what_is_asked_of_a_cluster_that_it_has_not(cluster: Any) -> None:
     from tokpack.shards.ray_engine import RayEngine
 
-    with pytest.raises(
-        tokpack.WorkerError, match=r"ray_address='127\.0\.0\.1:1': Connection refused"
-    ):
+    with pytest.raises(tokpack.WorkerError, match="ray_address"):
         RayEngine("127.0.0.1:1", 1)
     with pytest.raises(UsageError, match="workers=64: the largest node"):
         RayEngine(cluster.address, 64)
