@@ -52,8 +52,11 @@ def test_a_commit_names_nothing_outside(place: Place) -> None:
 @pytest.mark.parametrize("kind", ["ids", "idx", "manifest.json"])
 def test_what_is_damaged_before_it_has_its_name_is_made_again(place: Place, kind: str) -> None:
     place.stop(stop_at_rename(0))
-    flip(place.work / f"joined.text.{kind}")
+    path = place.work / f"joined.text.{kind}"
+    flip(path)
+    damaged = path.read_bytes()
     place.stop(stop_at_rename(0))  # it is made, and stopped there again
+    assert path.read_bytes() != damaged
     place.encode()
     place.right()
 
