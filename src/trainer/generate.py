@@ -37,7 +37,7 @@ class LanguageModel(Stage):
         if "position_ids" in more:
             positions = int(more["position_ids"].max()) + 1
         if positions > most and self.model.position_embedding_type == "learned_absolute":
-            raise UsageError(f"{positions:,} positions, of which the model has learned {most:,}")
+            raise UsageError(f"{positions:,} positions: the model has learned only {most:,}")
         return self.logits({"tokens": tokens, **more})
 
 

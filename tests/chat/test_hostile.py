@@ -107,14 +107,14 @@ def refuse(template: str) -> str:
 def test_what_takes_for_ever_meets_a_limit(name: str) -> None:
     # For this record, and for none of those that are tried.
     template = "{% if messages[0].content == 'Hello' %}" + ENDLESS[name] + "{% endif %}"
-    with pytest.raises(LimitError, match=r"processor time|memory"):
+    with pytest.raises(LimitError):
         render(template + PLAIN)
 
 
 @pytest.mark.parametrize("name", ["macros", "a constant", "doubled text"])
 @pytest.mark.usefixtures("little")
 def test_what_takes_for_ever_where_it_is_tried(name: str) -> None:
-    with pytest.raises(LimitError, match=r"processor time|memory"):
+    with pytest.raises(LimitError):
         render(ENDLESS[name] + PLAIN)
 
 

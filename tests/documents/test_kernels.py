@@ -106,18 +106,3 @@ def test_bands_agree_as_often_as_documents_are_alike(similarity: float, size: in
         (equal.any(axis=1).mean(), 1 - (1 - exact**8) ** 14),
     ):
         assert abs(rate - expected) < 5 * np.sqrt(expected * (1 - expected) / trials) + 0.05
-
-
-def test_requests_that_no_kernel_can_do_are_refused() -> None:
-    tokens, spans = np.zeros(4, np.uint16), np.array([[0, 4]])
-    for wrong in ([[0, 5]], [[3, 2]], [[-1, 2]], [0, 4]):
-        with pytest.raises(ValueError, match="span"):
-            _core.band_hashes(tokens, np.array(wrong), 5, 14, 8)
-    with pytest.raises(ValueError, match="uint16, uint32 or uint64"):
-        _core.band_hashes(tokens.astype(np.int64), spans, 5, 14, 8)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least 1"):
-        _core.band_hashes(tokens, spans, 0, 14, 8)
-    with pytest.raises(ValueError, match="document 9 of 2"):
-        _core.join_pairs(np.arange(2), np.array([[0, 9]]))
-    with pytest.raises(ValueError, match="shortest"):
-        _core.Phrases(np.zeros(2, np.uint32), np.array([2]), 5, 6)

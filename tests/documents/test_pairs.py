@@ -237,6 +237,18 @@ def test_a_near_copy_of_a_pair_is_like_it_in_both(drawn: list[Pair], rng: random
         assert report.datasets[0].near.documents == 2 * (len(unique) - len(expected))
 
 
+def test_pairs_with_one_preferred_answer_are_told_apart_by_the_other(tmp_path: Path) -> None:
+    """Those are no copies, and do not hide copies that lie between them."""
+    rng = random.Random(5)
+    good = tuple(rng.choices(range(1000), k=40))
+    bad = [tuple(rng.choices(range(1000), k=40)) for _ in range(60)]
+    copies = [(*one[:-1], 7) for one in bad]
+    pairs = [(good, one) for one in (*bad, *rng.sample(copies, len(copies)))]
+    report = tokpack.dedup(write_pairs(tmp_path / "p", pairs), tmp_path / "out", near=0.7)
+    assert pairs_of(tmp_path / "out") == pairs[: len(bad)]
+    assert report.datasets[0].near.documents == 2 * len(copies)
+
+
 def test_repeats_of_a_pair_are_alike(prefs: Path, tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
     with pytest.raises(UsageError, match=r"repeat=|repeat tokens"):

@@ -311,7 +311,7 @@ def test_a_table_of_another_dataset_is_refused(folder: Path, tmp_path: Path) -> 
     table_is_gone(web)
     with pytest.raises(InputError, match="has no table of its documents"):
         tokpack.select(web, tmp_path / "c", where="tokens > 0")
-    with pytest.raises(OutputError, match="exists"):
+    with pytest.raises(OutputError):
         tokpack.select(folder / "web", other, where="nonsense")  # said before any work
 
 

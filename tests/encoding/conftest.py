@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.chatml_twin import Chats, ChatTwin, chat_tokenizer
+from support.faults import small_disk
 from support.optional import BARE
-from support.small_disk import small_disk
 from support.small_parts import in_small_parts
 from support.stopped_runs import Place
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import signal
 from collections import Counter
@@ -10,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support import forked
 from support.chatml_twin import RECORDS, TEMPLATE, Chats, conversations, rendered, write_records
-from support.encoding_tools import DRIVER, EOD, dataset
+from support.encoding_tools import EOD, dataset, drive
 from support.small_parts import in_small_parts
-from support.stopped_runs import PART_BYTES, STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
+from support.stopped_runs import PART_BYTES, STOP_AT_END, stop_at_part, stop_at_rename
 
 import tokpack
 from tokpack.encoding import EncodeOptions
@@ -65,15 +63,14 @@ def test_a_run_that_is_stopped(chats: Chats) -> None:
     records = conversations(250, words=80)
     source = write_records(chats.folder / "in.jsonl", records)
     options = {"inputs": str(source), "output": str(chats.output), "workers": 1, "chat": True}
-    settings = json.dumps({**options, "tokenizer": str(chats.tokenizer)})
+    request = {**options, "tokenizer": str(chats.tokenizer)}
     killed = -signal.SIGKILL
     for script, code in (
-        (STOP_AT_PART.format(part=3), WorkerError.exit_code),  # its worker, not the run
+        (stop_at_part(3), WorkerError.exit_code),  # its worker, not the run
         (STOP_AT_END, killed),
-        (STOP_AT_RENAME.format(done=1), killed),
+        (stop_at_rename(1), killed),
     ):
-        run = functools.partial(forked.run, capture_output=True, check=False, timeout=120)
-        done = run(["-c", script + DRIVER, settings])
+        done = drive(request, script)
         assert done.returncode == code, done.stderr
         with in_small_parts(PART_BYTES):
             chats.encode(source)

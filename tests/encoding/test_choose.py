@@ -12,7 +12,7 @@ import pytest
 from support import map_functions
 from support.choosing import Record, encoded, records, settled, write
 from support.encoding_tools import dataset
-from support.stopped_runs import STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
+from support.stopped_runs import STOP_AT_END, stop_at_part, stop_at_rename
 
 import tokpack
 from tokpack.encoding import choose, plan
@@ -171,7 +171,7 @@ def test_records_for_which_an_expression_fails_are_bad(tmp_path: Path, bpe: Path
             row["lang"] = "12"
     source = write(tmp_path / "in.jsonl", rows)
     condition = "lang::int = 12"
-    with pytest.raises(RecordError, match=r"in.jsonl:151: where: Conversion Error") as error:
+    with pytest.raises(RecordError, match=r"in\.jsonl:151") as error:
         encoded(source, tmp_path / "out", bpe, where=condition)
     assert error.value.line == 151
     made = encoded(source, tmp_path / "out", bpe, where=condition, on_error="skip")
@@ -193,7 +193,7 @@ def test_bad_json_keeps_its_rules(tmp_path: Path, bpe: Path) -> None:
             source, tmp_path / f"out{number}", bpe, where="id < 50", on_error="skip", **more
         )
         assert (made.rejected, made.left_out, made.adds_up) == (1, 10, True)
-        with pytest.raises(RecordError, match=r"in.jsonl:21: malformed JSON"):
+        with pytest.raises(RecordError, match=r"in\.jsonl:21"):
             encoded(source, tmp_path / "failed", bpe, where="id < 50", **more)
 
 
@@ -244,7 +244,7 @@ def test_only_a_version_says_that_a_function_is_the_same(tmp_path: Path, bpe: Pa
 
     first = made(" A")
     for suffix in (" A", " B"):
-        with pytest.raises(OutputError, match=r"known again only by map_version"):
+        with pytest.raises(OutputError, match="map_version"):
             made(suffix)
     with pytest.raises(OutputError, match=r"map_version = None, this run has '1'"):
         made(" A", map_version="1")
@@ -336,9 +336,9 @@ def test_shards_choose_alike(tmp_path: Path, bpe: Path) -> None:
 
 
 STOPS = {
-    "part": STOP_AT_PART.format(part=4),
+    "part": stop_at_part(4),
     "end": STOP_AT_END,
-    "rename": STOP_AT_RENAME.format(done=1),
+    "rename": stop_at_rename(1),
 }
 
 
@@ -411,7 +411,7 @@ def test_functions_that_are_not_there() -> None:
 def test_a_module_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import os\n\n1 / 0\n")
     (tmp_path / "wrong.py").write_text("def f(:\n")
-    with pytest.raises(UsageError, match=r"broken.py:3: ZeroDivisionError"):
+    with pytest.raises(UsageError, match=r"broken\.py:3"):
         choose.load(f"{tmp_path}/broken.py:f")
     with pytest.raises(UsageError, match=r"wrong.py:1: "):
         choose.load(f"{tmp_path}/wrong.py:f")

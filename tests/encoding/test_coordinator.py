@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.encoding_tools import documents, twin
+from support.faults import flip
 from support.simulated_run import FOREVER, Simulation, patched
 
 from tokpack.encoding.coordinator import NAME, EncodePart, Segment
@@ -195,9 +196,7 @@ def damage(folder: Path, rng: random.Random) -> None:
             os.truncate(path, rng.randint(size // 2, size))
             os.truncate(path, size)
         elif size:
-            data = bytearray(path.read_bytes())
-            data[rng.randrange(size)] ^= 4
-            path.write_bytes(data)
+            flip(path, rng.randrange(size))
 
 
 def test_a_stream_with_gaps(

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import time
 from collections import deque
 from pathlib import Path
@@ -33,6 +32,7 @@ from support.encoding_tools import (
     word_tokenizer,
     write_jsonl,
 )
+from support.faults import plant, remount
 
 import tokpack
 from tokpack.encoding import engine, part
@@ -40,6 +40,7 @@ from tokpack.encoding.coordinator import StreamEnd, TaskDone, UseSlot
 from tokpack.errors import OutputError
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
 
 FILES = 10
@@ -81,10 +82,7 @@ def tmpfs(mount: Callable[[int], Path]) -> Path:
 
 @pytest.mark.promises
 def test_what_is_done_is_not_done_again(corpus: Corpus, output: Path) -> None:
-    process = corpus.start(output)
-    wait_until(lambda: len(pieces(output)) >= 3)
-    process.kill()
-    process.communicate()
+    interrupted(corpus.start(output), output, 3)
     said = finish(corpus.start(output))
     records = int(said.split()[1])  # documents that were there when the second run began
     assert records >= 3 * 200
@@ -164,10 +162,9 @@ def test_another_host_holds_the_lock(corpus: Corpus, output: Path) -> None:
     assert dataset(output) == corpus.expected
 
 
-def interrupted(corpus: Corpus, output: Path, **options: Any) -> None:
-    """Leave an unfinished run behind."""
-    process = corpus.start(output, **options)
-    wait_until(lambda: pieces(output))
+def interrupted(process: subprocess.Popen[str], output: Path, done: int = 1) -> None:
+    """Leave an unfinished run behind, with so many pieces."""
+    wait_until(lambda: len(pieces(output)) >= done)
     process.kill()
     process.communicate()
 
@@ -181,7 +178,7 @@ def fails(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.promises
 def test_another_run_is_refused(corpus: Corpus, output: Path, tmp_path: Path) -> None:
-    interrupted(corpus, output)
+    interrupted(corpus.start(output), output)
     err = fails(corpus.start(output, append_eod=False))
     assert "ResumeError" in err
     assert "it has append_eod = True, this run has False" in err
@@ -206,10 +203,7 @@ def test_a_changed_input_is_refused(corpus: Corpus, tmp_path: Path, output: Path
     copies = [tmp_path / path.name for path in corpus.inputs]
     for path, copy in zip(corpus.inputs, copies, strict=True):
         copy.write_bytes(path.read_bytes())
-    process = start(copies, output, tokenizer=corpus.tokenizer, workers=2)
-    wait_until(lambda: pieces(output))
-    process.kill()
-    process.communicate()
+    interrupted(start(copies, output, tokenizer=corpus.tokenizer, workers=2), output)
     original = copies[4].read_bytes()
     copies[4].write_bytes(original.replace(b"the", b"eht", 1))
     err = fails(start(copies, output, tokenizer=corpus.tokenizer))
@@ -244,11 +238,7 @@ def test_a_defect_in_a_worker(
     corpus: Corpus, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An exception that nobody expected comes with its traceback and the name of the input."""
-
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("a defect")
-
-    monkeypatch.setattr(part.PartEncoder, "_tokens", broken)
+    plant(part.PartEncoder, "_tokens", ZeroDivisionError("a defect"), patch=monkeypatch)
     with pytest.raises(tokpack.WorkerError, match=r"a worker failed at .*\.jsonl") as caught:
         tokpack.encode(
             [str(path) for path in corpus.inputs],
@@ -292,14 +282,14 @@ def test_full_disk(corpus: Corpus, tmpfs: Path) -> None:
         assert "OutputError cannot write" in err
         assert "No space left on device" in err
         nothing_whole(output)
-    subprocess.run(["mount", "-o", "remount,size=64m", str(tmpfs)], check=True)
+    remount(tmpfs, "size=64m")
     finish(corpus.start(output, dtype="int32"))
     tokens = b"".join(dataset(output)[:1])
     assert len(tokens) == 2 * len(corpus.expected[0])
 
 
 def test_unwritable_folder(corpus: Corpus, tmpfs: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", str(tmpfs)], check=True)
+    remount(tmpfs, "ro")
     err = fails(corpus.start(tmpfs / "out"))
     assert "OutputError cannot write" in err
     assert "Read-only file system" in err

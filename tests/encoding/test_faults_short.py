@@ -17,6 +17,7 @@ from support.encoding_tools import (
     DRIVER,
     dataset,
     documents,
+    drive,
     finish,
     nothing_whole,
     pieces,
@@ -184,8 +185,8 @@ def test_a_clock_that_goes_backwards(setting: Setting, tmp_path: Path) -> None:
     for path in setting.inputs:
         os.utime(path, (2**31 + 5, 2**31 + 5))
     script = small_parts(1 << 16)
-    request = json.dumps(setting.request(output, workers=2))
-    command = ["-c", script + DRIVER, request]
+    request = setting.request(output, workers=2)
+    command = ["-c", script + DRIVER, json.dumps(request)]
     process = forked.Process(command, stdout=subprocess.DEVNULL, start_new_session=True)
     wait_until(lambda: pieces(output) or process.poll() is not None)
     process.kill()
@@ -193,8 +194,7 @@ def test_a_clock_that_goes_backwards(setting: Setting, tmp_path: Path) -> None:
     for path in Path(f"{output}.unfinished").glob("*"):
         os.utime(path, (2**31 + 9, 2**31 + 9))
     back = "import time\ntime.time = lambda: 1e9\n"
-    command = ["-c", back + script + DRIVER, request]
-    done = forked.run(command, capture_output=True, text=True, check=False)
+    done = drive(request, back + script)
     assert done.returncode == 0, done.stderr
     kill.Kills(setting, output, 0, 0).check_and_remove()
 
@@ -222,8 +222,7 @@ def divided(*args):
 planned.divided = divided
 """
     options = {"inputs": str(source), "output": str(output), "tokenizer": str(tokenizer)}
-    command = ["-c", script + DRIVER, json.dumps(options)]
-    done = forked.run(command, capture_output=True, text=True, check=False)
+    done = drive(options, script)
     assert done.returncode == 1, done.stderr
     assert "InputError" in done.stderr
     assert "a.jsonl changed while it was read" in done.stderr

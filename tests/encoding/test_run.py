@@ -194,7 +194,7 @@ def test_standard_input(tmp_path: Path, bpe: Path) -> None:
                 stdout=subprocess.DEVNULL,
             )
         assert dataset(tmp_path / "out") == twin(bpe, texts)
-    with pytest.raises(tokpack.UsageError, match="standard input has no name"):
+    with pytest.raises(tokpack.UsageError):
         tokpack.encode("-", tokenizer=str(bpe))
 
 
@@ -209,7 +209,7 @@ def test_the_dataset_is_readable(tmp_path: Path, bpe: Path) -> None:
 
 
 def test_sentences_have_their_own_sequences() -> None:
-    from tokpack.encoding.setup import join_sentences
+    from tokpack.encoding.makers import join_sentences
     from tokpack.tokenizers import Frame
 
     ids = np.arange(10, dtype=np.uint16)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from support.chatml_twin import chat_tokenizer, conversations, write_records
-from support.stopped_runs import SMALL, STOP_AT_END, STOP_AT_RENAME, Place
+from support.faults import PLANT
+from support.stopped_runs import SMALL, STOP_AT_END, Place, stop_at_rename
 
 import tokpack
 
@@ -33,14 +34,10 @@ KINDS = {
     "tracks in files": Kind({**CHAT, "files": 3}, (2, 12), {**CHAT, "files": 2}),
     "a table and bad records": Kind({"trace": True, "on_error": "skip"}, range(6), {}),
 }
-STOP_BEHIND_RENAMES = (
-    SMALL
-    + """
-import os
+STOP_BEHIND_RENAMES = f"""{SMALL}{PLANT}
 from tokpack.encoding.folder import WorkFolder
-WorkFolder.remove = lambda self: os.kill(os.getpid(), 9)
+plant(WorkFolder, "remove", kill)
 """
-)
 
 
 @pytest.fixture(params=list(KINDS))
@@ -79,7 +76,7 @@ def test_the_next_run_makes_what_one_run_makes(kind: Kind, stopped: Place) -> No
     expected = files(stopped)
     fingerprint = tokpack.MMapIndexedDataset(stopped.output).fingerprint
     stopped.verify()
-    renames = [STOP_AT_RENAME.format(done=done) for done in kind.renames]
+    renames = [stop_at_rename(done) for done in kind.renames]
     for script in (STOP_AT_END, *renames, STOP_BEHIND_RENAMES):
         stopped.encode(**kind.old, limit=5, overwrite=True)
         stopped.stop(script, **kind.options, overwrite=True)

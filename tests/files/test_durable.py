@@ -8,6 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.faults import failure, plant
 
 from tokpack.errors import OutputError
 from tokpack.storage.disk import durable
@@ -35,7 +36,7 @@ def test_the_identity_is_that_of_the_contents_too(tmp_path: Path) -> None:
 def test_want_of_memory_is_not_the_fault_of_a_path() -> None:
     for number, kind in ((errno.ENOMEM, MemoryError), (errno.EIO, OutputError)):
         with pytest.raises(kind), durable.cannot_write("x"):
-            raise OSError(number, os.strerror(number))
+            raise failure(number)
 
 
 @pytest.fixture
@@ -101,12 +102,9 @@ def test_contents_are_synced_before_names_and_names_then(
 def test_only_some_file_systems_sync_no_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    def fails(file: int) -> None:
-        if stat.S_ISDIR(os.fstat(file).st_mode):
-            raise OSError(number, os.strerror(number))
-
     assert durable.sync_folder(str(tmp_path))
-    monkeypatch.setattr(os, "fsync", fails)
+    of_folder = lambda file: stat.S_ISDIR(os.fstat(file).st_mode)  # noqa: E731
+    plant(os, "fsync", failure(number), when=of_folder, patch=monkeypatch)
     open_files = os.listdir("/proc/self/fd")
     if number == errno.EINVAL:
         assert not durable.sync_folder(str(tmp_path))
@@ -125,14 +123,8 @@ def test_only_some_file_systems_sync_no_folders(
 def test_of_several_files_all_have_their_names_or_none_of_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[str, ...], at: int
 ) -> None:
-    real, left = os.replace, iter(range(1, 9))
     for name in there:
         (tmp_path / name).write_bytes(b"old")
-
-    def replace(old: str, new: str) -> None:
-        if next(left) == at:
-            raise OSError(errno.EIO, "broken")
-        real(old, new)
 
     def write() -> None:
         with durable.AtomicFiles() as files:
@@ -140,7 +132,7 @@ def test_of_several_files_all_have_their_names_or_none_of_the_new(
                 files.write(str(tmp_path / name), [b"new"])
             files.commit()
 
-    monkeypatch.setattr(os, "replace", replace)
+    plant(os, "replace", OSError(errno.EIO, "broken"), at=at, times=1, patch=monkeypatch)
     with pytest.raises(OutputError, match=f"cannot write .*{'_ab'[at]}: broken"):
         write()
     kept = {name: b"old" for name in there if at == 1 or name == "b"}

@@ -24,6 +24,7 @@ FLOORS = {
     "_core": 0,
     "counts": 0,
     "display": 0,
+    "input_formats": 0,
     "machine": 0,
     "option": 1,
     "progress": 1,

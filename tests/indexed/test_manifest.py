@@ -56,5 +56,5 @@ def test_the_digest_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(data)
         expected = {"bytes": size, "xxh3_128": xxhash.xxh3_128_hexdigest(data)}
         assert digest_file(tmp_path / "x") == expected
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with pytest.raises(InputError):
         digest_file(tmp_path / "y")

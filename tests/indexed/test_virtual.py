@@ -81,7 +81,7 @@ def test_it_reads_like_the_merged_dataset(parts: list[Documents], data: st.DataO
 def test_the_edges_are_those_of_a_list(either: str) -> None:
     dataset = MMapIndexedDataset(either)
     for beyond in (4, -5, 2**70):
-        with pytest.raises(IndexError, match=f"sequence {beyond} of 4"):
+        with pytest.raises(IndexError):
             dataset[beyond]
     with pytest.raises(TypeError):
         dataset["1"]  # type: ignore[call-overload]
@@ -203,7 +203,7 @@ def test_other_files_are_not_taken_for_a_virtual_dataset(prefix: str, tmp_path: 
     for text in ('{"pieces": []}', "[]", ""):
         (tmp_path / "other.json").write_text(text)
         assert not MMapIndexedDataset.exists(tmp_path / "other")
-        with pytest.raises(InputError, match=r"other\.idx: no such file"):
+        with pytest.raises(InputError, match=r"other\.idx"):
             MMapIndexedDataset(tmp_path / "other")
     write_plainly(prefix, plain([[[9]]]))  # files go before a list of pieces
     assert MMapIndexedDataset(prefix)[0].tolist() == [9]

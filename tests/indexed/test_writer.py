@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,10 +15,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.faults import limited
 from support.indexed_twin import NAMES, Plain, read_plainly, write_plainly
 
-from tokpack.dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from tokpack.dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder, index_chunks
 from tokpack.errors import OutputError, UsageError
+from tokpack.storage.disk.durable import replace_file
 
 LETTERS = {name: letter for letter, name in NAMES.items()}
 
@@ -95,7 +98,7 @@ def test_a_tokenizer_gives_the_dtype_of_encode(tmp_path: Path, size: int, dtype:
         assert builder.dtype == dtype
     with MMapIndexedDatasetBuilder(tmp_path / "x.bin", np.int64, tokenizer=tokenizer) as builder:
         assert builder.dtype == np.int64
-    with pytest.raises(UsageError, match=r"tokenizer is 'gpt2': give tokpack.load_tokenizer of it"):
+    with pytest.raises(UsageError, match="'gpt2'"):
         MMapIndexedDatasetBuilder(tmp_path / "x.bin", tokenizer="gpt2")  # type: ignore[arg-type]
 
 
@@ -184,7 +187,7 @@ def test_nothing_has_its_name_before_finalize(tmp_path: Path) -> None:
         lambda: builder.finalize("x"),
         lambda: builder.merge_file_("x"),
     ):
-        with pytest.raises(UsageError, match="was finalized or abandoned"):
+        with pytest.raises(UsageError):
             use()
     assert read_plainly(tmp_path / "x").sequences == [[1]]
 
@@ -207,7 +210,7 @@ def test_of_two_writers_of_one_file_the_first_fails(tmp_path: Path) -> None:
     second = MMapIndexedDatasetBuilder(tmp_path / "x.bin", np.uint16)
     first.add_item([1])
     second.add_item([2, 2])
-    with first, pytest.raises(OutputError, match=r"x\.bin\.tokpack\.tmp: another program"):
+    with first, pytest.raises(OutputError, match=r"x\.bin\.tokpack\.tmp"):
         first.finalize(tmp_path / "x.idx")
     second.finalize(tmp_path / "x.idx")
     assert read_plainly(tmp_path / "x").sequences == [[2, 2]]
@@ -215,9 +218,8 @@ def test_of_two_writers_of_one_file_the_first_fails(tmp_path: Path) -> None:
 
 def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     head = (
-        "import os, resource, signal, sys\nimport numpy as np\n"
-        "from tokpack.errors import *\nfrom tokpack.dataset import *\n"
-        "from tokpack.storage.disk.durable import replace_file\n"
+        "import os, signal\nimport numpy as np\n"
+        "from tokpack.dataset import MMapIndexedDatasetBuilder\n"
         f"os.chdir({str(folder)!r})\n"
     )
     path = os.pathsep.join(filter(None, sys.path))
@@ -232,49 +234,32 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: write() fails in the same way."""
-    code = """
-resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))
-try:
-    with MMapIndexedDatasetBuilder("x.bin") as builder:
-        for _ in range(1000):
-            builder.add_item(np.zeros(1000, int))
-        builder.finalize("x.idx")
-except OutputError as error:
-    print(error)
-try:
     lengths = np.ones(300_000, int)
-    replace_file("y.idx", index_chunks("u2", lengths, np.array([0, len(lengths)])))
-except OutputError as error:
-    print(error)
-"""
-    done = run(code, tmp_path)
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == [
-        "cannot write x.bin: File too large",
-        "cannot write y.idx: File too large",
-    ]
+    index = index_chunks("u2", lengths, np.array([0, len(lengths)]))
+
+    def write() -> None:
+        with MMapIndexedDatasetBuilder(tmp_path / "x.bin") as builder:
+            for _ in range(1000):
+                builder.add_item(np.zeros(1000, int))
+            builder.finalize(tmp_path / "x.idx")
+
+    with limited(resource.RLIMIT_FSIZE, 3_000_000):
+        with pytest.raises(OutputError, match=r"x\.bin: File too large"):
+            write()
+        with pytest.raises(OutputError, match=r"y\.idx: File too large"):
+            replace_file(str(tmp_path / "y.idx"), index)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_earlier_failed_write_cannot_be_committed(tmp_path: Path) -> None:
-    code = """
-resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 10_000_000))
-builder = MMapIndexedDatasetBuilder("x.bin", "u1")
-try:
-    builder.add_item(np.zeros(5_000_000, "u1"))
-except OutputError as error:
-    print(error)
-resource.setrlimit(resource.RLIMIT_FSIZE, (10_000_000, 10_000_000))
-try:
-    builder.finalize("x.idx")
-except UsageError as error:
-    print(error)
-"""
-    done = run(code, tmp_path)
-    assert done.stderr == ""
-    first, second = done.stdout.splitlines()
-    assert first == "cannot write x.bin: File too large"
-    assert second == "x.bin: the builder was finalized or abandoned; make a new one"
+    builder = MMapIndexedDatasetBuilder(tmp_path / "x.bin", "u1")
+    with (
+        limited(resource.RLIMIT_FSIZE, 3_000_000),
+        pytest.raises(OutputError, match=r"x\.bin: File too large"),
+    ):
+        builder.add_item(np.zeros(5_000_000, "u1"))
+    with pytest.raises(UsageError, match=r"x\.bin: the builder was finalized or abandoned"):
+        builder.finalize(tmp_path / "x.idx")
     assert not list(tmp_path.iterdir())
 
 

@@ -281,14 +281,3 @@ def test_real_documents(data: Path, corpus: str) -> None:
     text = "\n".join(texts)[:120_000]
     for name, oracle in PAIRS:
         check(name, oracle, text)
-
-
-def test_bad_arguments_are_errors() -> None:
-    with pytest.raises(ValueError, match="not valid UTF-8"):
-        core("gpt2").ends(b"a\xe2\x82")
-    with pytest.raises(ValueError, match="not valid UTF-8"):
-        _core.normalize("NFC", b"\xff" * 100)
-    with pytest.raises(ValueError, match="pattern 'gpt3' is unknown"):
-        _core.Pretokenizer("gpt3")
-    with pytest.raises(ValueError, match="level 'sse' is unknown"):
-        core("gpt2").ends(b"a", "sse")  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,14 +81,6 @@ def test_mutated_text(text: str, seed: int) -> None:
             )
         documents.append(bytes(data))
     check(documents)
-
-
-@pytest.mark.parametrize("span", [(-1, 2), (0, 5), (3, 2), (2**62, 2**62 + 1)])
-def test_spans_outside_of_the_data_are_refused(span: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="span 1 is not inside the data"):
-        _core.invalid_utf8(b"abcd", np.array([(0, 1), span], dtype=np.int64))
-    with pytest.raises(ValueError, match=r"shape \[n, 2\]"):
-        _core.invalid_utf8(b"abcd", np.zeros(4, dtype=np.int64))
 
 
 def test_no_documents() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.encoding_tools import write_jsonl
+from support.faults import flip
 from support.report_tools import make, run, run_json, sample_texts
 from support.table_tools import token_digest
 
@@ -74,10 +75,8 @@ def test_a_dataset_of_tokpack_gets_a_table(tmp_path: Path, files: int) -> None:
 
 def test_tokens_that_have_changed_get_no_table(tmp_path: Path) -> None:
     prefix = make(tmp_path, "d", sample_texts())
-    data = bytearray((tmp_path / "d.bin").read_bytes())
-    data[-3] ^= 1
-    (tmp_path / "d.bin").write_bytes(data)
-    with pytest.raises(FormatError, match=r"d\.bin: .*bytes of it have changed"):
+    flip(tmp_path / "d.bin", -3)
+    with pytest.raises(FormatError, match=r"d\.bin"):
         tokpack.adopt(prefix)
     assert not (tmp_path / "d.docs.parquet").exists()
 
@@ -127,7 +126,7 @@ def test_what_the_tokenizer_did_not_make_is_refused(tmp_path: Path) -> None:
     broken = ids.copy()
     broken[-1] = 65
     broken.tofile(f"{prefix}.bin")
-    with pytest.raises(FormatError, match=r"document 2.*the EOD.*append_eod=False"):
+    with pytest.raises(FormatError, match=r"document 2.*append_eod"):
         tokpack.adopt(prefix, tokenizer=tokenizer)
     assert "--no-append-eod" in run("adopt", prefix, "--tokenizer", tokenizer, code=1).stderr
     broken[1] = 60_000

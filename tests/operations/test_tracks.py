@@ -181,7 +181,7 @@ def test_verify_finds_what_is_wrong_with_a_track(parts: list[str]) -> None:
         verify(prefix)
     shutil.move(f"{prefix}.mask", f"{prefix}.elsewhere")
     for quick in (False, True):
-        with pytest.raises(InputError, match=r"part0\.mask: no such file; the manifest names it"):
+        with pytest.raises(InputError, match=r"part0\.mask"):
             verify(prefix, quick=quick)
 
 

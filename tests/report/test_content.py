@@ -27,7 +27,7 @@ def test_texts_are_those_that_were_encoded(prefix: str, folder: Path) -> None:
     assert [dataset.text(number) for number in range(dataset.documents)] == texts
     assert dataset.text(-1) == dataset.text(np.int64(len(texts) - 1)) == texts[-1]
     for number in (len(texts), -len(texts) - 1):
-        with pytest.raises(IndexError, match=f"document {number} of {len(texts)}"):
+        with pytest.raises(IndexError):
             dataset.text(number)
     tokpack.merge([prefix, prefix], folder / "twice", virtual=True, overwrite=True)
     assert tokpack.MMapIndexedDataset(folder / "twice").text(len(texts) + 5) == texts[5]

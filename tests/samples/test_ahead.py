@@ -54,7 +54,7 @@ def test_an_error_comes_in_its_place() -> None:
 
     stream = ahead(items(), 5)
     assert [next(stream), next(stream)] == [1, 2]
-    with pytest.raises(FormatError, match="broken"):
+    with pytest.raises(FormatError):
         next(stream)
     with pytest.raises(StopIteration):
         next(stream)

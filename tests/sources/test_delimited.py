@@ -150,5 +150,5 @@ def test_columns_become_datasets(tmp_path: Path) -> None:
     one = tokpack.encode(tmp_path / "all", tmp_path / "one", **options, input_format="csv")
     assert {key: one[key].bin for key in one} == {key: folder[key].bin for key in folder}
     write(tmp_path, "bad.csv", table([*rows, ["only one"]]))
-    with pytest.raises(RecordError, match=r"bad\.csv, row number 501: the row has 1 values, not 3"):
+    with pytest.raises(RecordError, match=r"bad\.csv, row number 501"):
         tokpack.encode(tmp_path / "bad.csv", tmp_path / "bad", **options)

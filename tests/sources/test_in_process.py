@@ -107,7 +107,7 @@ def test_same_bytes_as_json_lines(
     same = tokpack.encode(again, output, tokenizer=bpe, workers=2, resume_key="one")
     assert same.created == manifest.created
     other = table().slice(1) if kind in TABLES else iter(TEXTS)
-    with pytest.raises(OutputError, match="another dataset"):
+    with pytest.raises(OutputError):
         tokpack.encode(other, output, tokenizer=bpe, resume_key="two")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,44 +32,6 @@ def test_names_of_files(tmp_path: Path, bpe: Path) -> None:
         source = in_process(texts, KEYS)
         assert isinstance(source, Source)
         assert source.format == "documents"
-    with pytest.raises(UsageError, match="a list"):
-        tokpack.encode(iter([str(path)]), tmp_path / "out", tokenizer=bpe)
-    with pytest.raises(UsageError, match="a list of names"):
-        in_process([path, {"text": "a"}], KEYS)
-
-
-def test_what_is_refused(tmp_path: Path, bpe: Path) -> None:
-    for given_, said in (
-        (None, "None"),
-        (5, "5"),
-        (b"a", "b'a'"),
-        ({"text": "a"}, "one document"),
-        (io.StringIO("a"), "StringIO"),
-        ({"a.jsonl", "b.jsonl"}, "give a list"),
-        (pa.array(["a"]), "give it as pyarrow.table"),
-        (iter([__file__]), "mappings"),
-        (table, r"call it, as in encode\(table\(\), ...\)"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            in_process(given_, KEYS)
-    for rows, said in (
-        (pa.table({"x": ["a"]}), "no column 'text'; the columns are x"),
-        (pa.table({"text": [1]}), "int64, not text"),
-        (pa.table({"text": pa.array([], pa.string())}), "empty"),
-        (iter([]), "empty"),
-    ):
-        with pytest.raises(InputError, match=said):
-            tokpack.encode(rows, tmp_path / "out", tokenizer=bpe)
-    for options, said in (
-        ({"output": None}, "output"),
-        ({"output": "a", "input_format": "text"}, "input_format"),
-        ({"output": "a", "hf_split": "train"}, "hf_split"),
-        ({"output": "a", "resume_key": ""}, "resume_key"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            tokpack.encode(iter(TEXTS), tokenizer=bpe, **options)
-    with pytest.raises(UsageError, match="plan is of files"):
-        tokpack.plan(table(), tmp_path / "out", tokenizer=bpe)
 
 
 def test_hugging_face_names_and_refusals() -> None:

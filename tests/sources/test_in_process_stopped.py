@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import forked
 from support.encoding_tools import dataset, pieces, write_jsonl
+from support.faults import PLANT
 from support.in_process_tools import TEXTS, segments
 
 import tokpack
@@ -81,8 +82,10 @@ def test_an_iterable_goes_on_where_it_was(
     assert dataset(output) == dataset(tmp_path / "whole")
 
 
-KILLED = """
-import functools, json, os, signal, sys
+KILLED = (
+    PLANT
+    + """
+import functools, json, sys
 import pyarrow, tokpack
 from tokpack.encoding import coordinator, plan
 from tokpack.sources import columns
@@ -90,16 +93,14 @@ plan.make_parts = functools.partial(plan.make_parts, smallest_bytes=32 << 10)
 columns._GROUP_BYTES = 16 << 10
 path, output, tokenizer, kind = sys.argv[1:]
 texts = [json.loads(line)["text"] for line in open(path)]
-stored = []
 def write(self, entry, real=coordinator.Journal.write):
     real(self, entry)
-    stored.extend(entry.get("piece", {}) and [1])
-    if len(stored) == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-coordinator.Journal.write = write
+    kill()
+plant(coordinator.Journal, "write", write, at=3, when=lambda _, entry: "piece" in entry)
 made = pyarrow.table({"text": texts}) if kind == "table" else iter(texts)
 tokpack.encode(made, output, tokenizer=tokenizer, workers=2, resume_key="mine")
 """
+)
 
 
 @pytest.mark.parametrize("kind", ["table", "generator"])

@@ -140,7 +140,7 @@ def test_advice_for_values_that_begin_later(tmp_path: Path, bpe: Path) -> None:
 
 def test_errors_count_records(tmp_path: Path, bpe: Path) -> None:
     path = write(tmp_path, "a.json", json.dumps([{"text": "a"}, {"no": 1}], indent=1).encode())
-    with pytest.raises(RecordError, match=r"a\.json, record number 2: no key 'text'"):
+    with pytest.raises(RecordError, match=r"a\.json, record number 2"):
         tokpack.encode(path, tmp_path / "o", tokenizer=bpe)
 
 

@@ -136,7 +136,7 @@ def test_segments_notice_a_cut(tmp_path: Path) -> None:
 def test_file_that_vanished(kind: str, tmp_path: Path) -> None:
     source = one_source(write(tmp_path, "a.jsonl", RAW))
     os.unlink(source.path)
-    with pytest.raises(InputError, match=r"a\.jsonl: No such file"):
+    with pytest.raises(InputError, match=r"a\.jsonl"):
         list(read(source, Part(0, kind, 0, 100, 0), ["text"]))
 
 

@@ -157,7 +157,7 @@ def test_the_same_dataset_for_any_workers(tmp_path: Path) -> None:
     packed = write(tmp_path, "all.tar", tar({name: files[name] for name in in_order(files)}))
     assert encode(packed, "tar").bin == one.bin
     (folder / "3/bad.txt").write_bytes(b"\xff")
-    with pytest.raises(RecordError, match=r"3/bad\.txt, document number 1: invalid UTF-8"):
+    with pytest.raises(RecordError, match=r"3/bad\.txt, document number 1"):
         encode(folder, "bad")
 
 
@@ -222,7 +222,7 @@ def test_links_to_nothing_and_empty_files_of_a_folder(
         assert ("1 that are empty (such as lock)" in caplog.text) == (given == folder)
     os.symlink("gone.jsonl", folder / "c.jsonl")
     for given in (folder, f"{folder}/*"):
-        with pytest.raises(InputError, match=r"c\.jsonl: .*a link to gone\.jsonl; put that back"):
+        with pytest.raises(InputError, match=r"c\.jsonl: .*gone\.jsonl"):
             discover([str(given)])
 
 

@@ -111,9 +111,9 @@ def test_a_tokenizer(
     told += " ".join(map(str, tmp_path.rglob("*"))).encode()
     assert b"SECRET" not in told
     assert b"hunter2" not in told
-    with pytest.raises(tokpack.TokenizerError, match=r"words/none\.json: no such object"):
+    with pytest.raises(tokpack.TokenizerError, match=r"words/none\.json"):
         tokpack.load_tokenizer("s3://texts/words/none.json")
-    with pytest.raises(tokpack.UsageError, match=r"also reads the tokenizer_config\.json"):
+    with pytest.raises(tokpack.UsageError, match=r"tokenizer_config\.json"):
         tokpack.load_tokenizer(name, tokenizer_type="HuggingFaceTokenizer")
 
 

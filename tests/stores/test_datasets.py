@@ -264,7 +264,7 @@ def test_blocks_are_read_once(
     assert same(0, 4)
     assert 0 < sum(path.stat().st_size for path in copies.glob("*/*[0-9]")) < 600_000
     store.plan.faults.append(Fault("403", "GET", "one.bin"))
-    with pytest.raises(StoreError, match=r"one.bin: permission denied \(403 Injected\)"):
+    with pytest.raises(StoreError, match=r"one.bin: .*403"):
         same(0, 1)
 
 
@@ -296,7 +296,7 @@ def test_a_dataset_that_is_replaced(
     builder.finalize(tmp_path / "one.idx")
     store.put(tmp_path / "one")
     store.s3.delete("sets/one.json")
-    with pytest.raises(StoreError, match=r"one.bin changed while it was read; run again"):
+    with pytest.raises(StoreError, match=r"one\.bin changed"):
         old[0]
     new = MMapIndexedDataset(url)
     assert new[0].tolist() == [7] * LENGTH * 9

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from support import forked
+from support.faults import failure, plant
 from support.stores import Fault
 
 import tokpack
@@ -158,12 +159,8 @@ def test_a_folder_that_cannot_be_removed(
     store: Store, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was sent is there, and that is no failure."""
-
-    def fail(*_: object, **named: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     put_back(store, {})
-    monkeypatch.setattr(os, "rmdir", fail)
+    plant(os, "rmdir", failure(errno.EIO), patch=monkeypatch)
     assert main(f"convert small {URL}/x.npy --to npy -q".split()) == 0
     assert store.s3.keys("faulty/x") == ["faulty/x.npy"]
     assert list(work.glob("tokpack-*"))

@@ -7,9 +7,10 @@ import signal
 import sys
 import time
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from support.faults import plant
 from support.stores import Fault
 
 from tokpack import storage
@@ -46,11 +47,8 @@ def test_a_question_that_is_interrupted(store: Store, monkeypatch: pytest.Monkey
     second = store.s3.put("interrupted/y.jsonl", b"abcdef")
     sizes = [access.objects.named(url).size for url in (first, second)]
 
-    def interrupted(self: Connection[Any, Any]) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "recv", interrupted)
+        plant(Connection, "recv", KeyboardInterrupt(), patch=patch)
         with pytest.raises(KeyboardInterrupt):
             access.objects.stat(first)
     assert [access.objects.named(url).size for url in (second, first)] == sizes[::-1] == [6, 3]

@@ -122,7 +122,7 @@ def test_merged_by_the_store(store: Store, disk: Path, sets: list[str]) -> None:
     assert made == Manifest.load("s3://texts/one/one")
     assert len(made.bin["pieces"]) == len(SIZES)
     assert tokpack.verify("s3://texts/one/one").tokens == made.tokens
-    with pytest.raises(OutputError, match=r"one\.bin exists: choose another output, or replace it"):
+    with pytest.raises(OutputError, match=r"one\.bin"):
         tokpack.merge(sets, "s3://texts/one/one")
     # Also of what was put together itself, and of files of a disk.
     few = [sets[1], sets[2], sets[4]]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support import forked
 from support.encoding_tools import documents, write_jsonl
+from support.faults import plant
 from support.stores import Fault
 
 import tokpack
@@ -194,12 +195,10 @@ def test_what_another_run_has_written_is_not_ours(
 def test_files_stay_where_their_manifest_may_come_yet(
     store: Store, work: Path, monkeypatch: pytest.MonkeyPatch, *, may_be_done: bool
 ) -> None:
-    def fail(*_: object) -> None:
-        cause = StoreError("no answer, and then a refusal")
-        cause.may_be_done = may_be_done
-        raise OutputError("cannot write") from cause
-
-    monkeypatch.setattr(outputs, "replace", fail)
+    failed = OutputError("cannot write")
+    failed.__cause__ = cause = StoreError("no answer, and then a refusal")
+    cause.may_be_done = may_be_done
+    plant(outputs, "replace", failed, patch=monkeypatch)
     urls = [f"{URL}.idx", f"{URL}.json"]
     with suppress(OutputError), NewObjects(dict.fromkeys(urls)) as objects:
         objects.write(urls[0], functools.partial(send, "ours.idx", urls[0]))

@@ -146,6 +146,14 @@ def digests(prefix: Path) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in both}
 
 
+def drive(
+    request: dict[str, Any], script: str = "", *words: object
+) -> subprocess.CompletedProcess[str]:
+    """What a process says and ends with that encodes a request, changed by a script before."""
+    command = ["-c", script + DRIVER, json.dumps(request), *words]
+    return forked.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
 def start(inputs: list[Path] | Path, output: Path, **options: Any) -> subprocess.Popen[str]:
     """A process of its own session that encodes."""
     names = [str(p) for p in inputs] if isinstance(inputs, list) else str(inputs)

@@ -8,57 +8,38 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tokpack
-from support import forked
-from support.encoding_tools import DRIVER, dataset, documents, twin, write_jsonl
+from support.encoding_tools import dataset, documents, drive, twin, write_jsonl
+from support.faults import PLANT
 from support.small_parts import in_small_parts, small_parts
 from tokpack.dataset.verify import verify
 from tokpack.sources import discover
 
-if TYPE_CHECKING:
-    import subprocess
-
 # A small file has several parts.
 PART_BYTES = 48 << 10
 SMALL = small_parts(PART_BYTES)
-# The run kills itself at a chosen part, when the journal has all parts before it.
-STOP_AT_PART = (
-    SMALL
-    + """
-import os
-import tokpack.encoding.worker as worker
-def stops(self, task, real=worker.Worker._encode):
-    if task.number == {part}:
-        os.kill(os.getpid(), 9)
-    return real(self, task)
-worker.Worker._encode = stops
-"""
-)
 # The run ends when all pieces are joined, before it writes the index and the manifest.
-STOP_AT_END = (
-    SMALL
-    + """
-import os
-import tokpack.encoding.run as run
-run.stage = lambda *_: os.kill(os.getpid(), 9)
+STOP_AT_END = f"{SMALL}{PLANT}from tokpack.encoding import run; plant(run, 'stage', kill)\n"
+
+
+def stop_at_part(number: int) -> str:
+    """The run ends at a chosen part, when the journal has all parts before it."""
+    return f"""{SMALL}{PLANT}
+from tokpack.encoding.worker import Worker
+plant(Worker, "_encode", kill, when=lambda _, task: task.number == {number})
 """
-)
-# The run ends at one of the renames that give the files their final names.
-STOP_AT_RENAME = (
-    SMALL
-    + """
+
+
+def stop_at_rename(done: int) -> str:
+    """The run ends at one of the renames that give the files their final names."""
+    return f"""{SMALL}{PLANT}
 import os
-def replace(source, target, real=os.replace, count=[0]):
-    if ".unfinished" in source and ".unfinished" not in target:
-        count[0] += 1
-        if count[0] > {done}:
-            os.kill(os.getpid(), 9)
-    real(source, target)
-os.replace = replace
+def names(source, target):
+    return ".unfinished" in source and ".unfinished" not in target
+plant(os, "replace", kill, at={done} + 1, when=names)
 """
-)
 
 
 class Place:
@@ -96,24 +77,23 @@ class Place:
             verify(str(self.output))
 
     def stop(self, script: str, **more: Any) -> None:
-        """Start a run that kills itself."""
+        """Start a run that kills itself; one that begins with nothing is kept for other tests."""
         state = [script, more, hashlib.sha256(self.source.read_bytes()).hexdigest()]
         kept = self.kept / hashlib.sha256(json.dumps(state).encode()).hexdigest()
-        if not kept.exists():
-            command = ["-c", script + DRIVER, json.dumps(self.options(**more))]
-            done = forked.run(command, capture_output=True, text=True, check=False, timeout=120)
-            assert done.returncode == -signal.SIGKILL, done.stderr
+        begins_anew = not any(self.folder.glob("out*"))
+        if begins_anew and kept.exists():
+            shutil.copytree(kept, self.folder, dirs_exist_ok=True)
+            return
+        done = drive(self.options(**more), script)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        if begins_anew:
             kept.mkdir()
             for path in self.folder.glob("out*"):
                 copy = shutil.copytree if path.is_dir() else shutil.copy2
                 copy(path, kept / path.name)
-        for path in kept.iterdir():
-            copy = shutil.copytree if path.is_dir() else shutil.copy2
-            shutil.rmtree(self.output.parent / path.name, ignore_errors=True)
-            copy(path, self.output.parent / path.name)
 
     def stop_at_part(self, number: int = 4, **more: Any) -> None:
-        self.stop(STOP_AT_PART.format(part=number), **more)
+        self.stop(stop_at_part(number), **more)
 
     @property
     def edited(self) -> list[str]:
@@ -148,18 +128,6 @@ class Place:
         os.utime(self.source, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
 
 
-def flip(path: Path, at: float = 0.5) -> None:
-    """Change one bit of a file."""
-    data = bytearray(path.read_bytes())
-    data[int(len(data) * at)] ^= 4
-    path.write_bytes(data)
-
-
 def finish_script(place: Place, script: str, **more: Any) -> None:
-    done = _drive(place, script, more)
+    done = drive(place.options(**more), script)
     assert done.returncode == 0, done.stderr
-
-
-def _drive(place: Place, script: str, more: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    command = ["-c", script + DRIVER, json.dumps(place.options(**more))]
-    return forked.run(command, capture_output=True, text=True, check=False, timeout=120)

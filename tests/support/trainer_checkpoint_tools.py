@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from support.faults import plant
 from support.rank_server import server
 from support.rounding import EXACT
 from support.trainer_model_tools import SMALL, VOCAB, model_of
@@ -105,19 +106,14 @@ def resume_everywhere(argument: tuple[str, dict[str, Any], list[float]]) -> None
 
 def full_disk(engine: Engine, folder: str, settings: dict[str, Any]) -> None:
     """One writer fails: all ranks raise the same error, and the checkpoint before stays."""
-    write = checkpoint.write_tensors
-
-    def fail(path: Path, tensors: Any) -> None:
-        if path.name == "layer_002.safetensors":
-            raise OutputError(f"cannot write {path}: No space left on device")
-        write(path, tensors)
-
-    checkpoint.write_tensors = fail
-    try:
-        with pytest.raises(OutputError, match=r"cannot write .*layer_002\.safetensors"):
+    name = "layer_002.safetensors"
+    full = OutputError(f"cannot write {name}: No space left on device")
+    with pytest.MonkeyPatch.context() as patch:
+        plant(
+            checkpoint, "write_tensors", full, when=lambda path, _: path.name == name, patch=patch
+        )
+        with pytest.raises(OutputError, match=name):
             checkpoint.CheckpointWrite(engine, folder, state(engine, 9, **settings)).finish()
-    finally:
-        checkpoint.write_tensors = write
     path = find(folder)
     assert path is not None
     assert path.name == "step_00000006"

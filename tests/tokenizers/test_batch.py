@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tokenizers_twin import ids as apart
 
-from tokpack.errors import UsageError
 from tokpack.tokenizers import train_bpe
 from tokpack.tokenizers.base import borrowed
 from tokpack.tokenizers.load import load_tokenizer
@@ -61,21 +60,6 @@ def test_threads_share_long_texts_in_order(tokenizer: Tokenizer) -> None:
     np.testing.assert_array_equal(one.offsets, many.offsets)
     assert tokenizer.decode(one.ids[one.offsets[7] : one.offsets[8]]) == texts[7]
     assert pickle.loads(pickle.dumps(tokenizer)).encode_batch(["a"]).offsets.tolist() == [0, 1]
-
-
-def test_what_is_no_batch_is_refused(tokenizer: Tokenizer) -> None:
-    with pytest.raises(UsageError, match="several texts, not one str"):
-        tokenizer.encode_batch("text")
-    with pytest.raises(UsageError, match="text 1 is b'b', no str"):
-        tokenizer.encode_batch(["a", b"b"])  # type: ignore[list-item]
-    with pytest.raises(UsageError, match="threads is 0"):
-        tokenizer.encode_batch(["a"], threads=0)
-    with pytest.raises(UsageError, match=r"text 1 has a lone surrogate, '\\ud800', at character 1"):
-        tokenizer.encode_batch(["a", "b\ud800c"])
-    with pytest.raises(UsageError, match=r"takes texts in a list, not None"):
-        tokenizer.encode_batch(None)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"takes texts in a list, not a generator"):
-        tokenizer.encode_batch(text for text in "ab")  # type: ignore[arg-type]
 
 
 def test_an_encoder_is_kept_unless_something_failed(tokenizer: Tokenizer) -> None:

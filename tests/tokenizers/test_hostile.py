@@ -117,7 +117,7 @@ def test_a_text_at_which_the_library_fails(make: Any, good: str, bad: str, tmp_p
     texts = [good, good, bad, good, bad, good]
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     options: dict[str, Any] = {"tokenizer": str(path), "append_eod": False, "workers": 1}
-    with pytest.raises(RecordError, match=r"d\.jsonl:3: the tokenizers library cannot encode"):
+    with pytest.raises(RecordError, match=r"d\.jsonl:3"):
         tokpack.encode([str(source)], str(tmp_path / "fail"), **options)
     manifest = tokpack.encode([str(source)], str(tmp_path / "skip"), on_error="skip", **options)
     assert (manifest.records, manifest.documents, manifest.rejected) == (6, 4, 2)
@@ -184,5 +184,5 @@ def test_a_normalizer_that_multiplies_a_text(tmp_path: Path) -> None:
 def test_a_model_that_drops_merges(tmp_path: Path) -> None:
     """No two runs would have the same ids."""
     path = write(tmp_path / "t.json", tiny(dropout=0.3))
-    with pytest.raises(TokenizerError, match=r"t\.json: .* \(dropout is 0\.3\)"):
+    with pytest.raises(TokenizerError, match=r"t\.json: .*dropout"):
         tokpack.encode(["README.md"], str(tmp_path / "out"), tokenizer=path, workers=1)

@@ -18,7 +18,7 @@ from support import forked
 from support.tiny_tokenizers import ALPHABET, EOD, pair, save, tiny
 from support.tokenizers_twin import block, rows
 
-from tokpack.errors import FormatError, TokenizerError, UsageError
+from tokpack.errors import FormatError, TokenizerError
 from tokpack.tokenizers import Tokenizer, load_tokenizer
 from tokpack.tokenizers.hub import check_etag
 from tokpack.tokenizers.load import count_ids, load_described
@@ -99,39 +99,10 @@ def test_gpt2_s_files_as_a_folder_and_as_flags(tmp_path: Path) -> None:
     assert megatron.fingerprint != transformers.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"tokenizer": "x.json", "vocab_file": "v.json"}, r"more than one .*x\.json, v\.json"),
-        ({"merge_file": "m.txt"}, r"m\.txt go with a vocab_file"),
-        ({"tokenizer_type": "HFTokenizer"}, "HFTokenizer needs its file: add vocab_file"),
-        ({"tokenizer_type": "SPMTokenizer"}, "SPMTokenizer needs its file: add tokenizer_model"),
-        ({"tokenizer_type": "Whitespace"}, "Whitespace needs its file: add vocab_file"),
-        ({"tokenizer_type": "NullTokenizer"}, "'NullTokenizer' is not supported: give the"),
-        (
-            {"tokenizer_type": "Whitespace", "vocab_file": "v.json", "merge_file": "m.txt"},
-            r"m\.txt go with",
-        ),
-    ],
-)
-def test_requests_that_make_no_sense(request_: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        load_tokenizer(**request_)  # type: ignore[arg-type]
-
-
-def test_files_that_are_not_what_they_are_given_as(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=r"vocab\.json needs its merges: add merge_file"):
-        load_tokenizer(save(tmp_path, WORDS, "vocab.json"))
-    with pytest.raises(TokenizerError, match=r"the folder has no tokenizer\.json"):
-        load_tokenizer(tmp_path)
-    with pytest.raises(TokenizerError, match="cannot read the tokenizer file: No such file"):
-        load_tokenizer(vocab_file=tmp_path / "absent.json")
-    for name in ("gpt5", "no/such/file.json", str(tmp_path / "x.json")):
-        with pytest.raises(TokenizerError, match=f"'{name}' is unknown: .*gpt2, neox"):
-            load_tokenizer(name)
+def test_what_the_library_cannot_read_is_said(tmp_path: Path) -> None:
     broken = tiny()
     broken["model"]["merges"] = "oops"
-    with pytest.raises(TokenizerError, match="cannot read it: "):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json: .* cannot read it: "):
         load_tokenizer(save(tmp_path, broken))
 
 
@@ -367,5 +338,5 @@ def test_ids_of_a_file(tmp_path: Path) -> None:
     listed = {"model": {"vocab": [["a", -1.0], ["b", -2.0]]}}
     assert count_ids(save(tmp_path, listed, "unigram.json")) == 2
     for broken in ({"model": "x"}, {"model": {}}, [], {}, {"a": "b"}, {"model": {"vocab": 3}}):
-        with pytest.raises(FormatError, match=r"broken\.json: neither a vocab"):
+        with pytest.raises(FormatError, match=r"broken\.json"):
             count_ids(save(tmp_path, broken, "broken.json"))

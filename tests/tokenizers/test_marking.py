@@ -14,7 +14,6 @@ from support.marking_twin import library_of, marked
 from support.tiny_tokenizers import added, save, tiny
 from support.traps import TRAPS
 
-from tokpack import _core
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers import Frame, MarkingEncoder, load_tokenizer
 from tokpack.tokenizers.marking import _agree
@@ -197,7 +196,7 @@ def test_no_special_tokens_in_text(tmp_path: Path) -> None:
     path = tmp_path / "words.json"
     path.write_text(json.dumps({"<unk>": 0, "a": 1}))
     words = load_tokenizer(vocab_file=path, tokenizer_type="Whitespace")
-    with pytest.raises(TokenizerError, match=r"never encodes special tokens .*tokenizer\.json"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         MarkingEncoder(words, dtype="int32")
 
 
@@ -234,17 +233,3 @@ def test_a_wrong_mask_is_a_fault_also_beside_unknown_characters(
     places = np.array([[0, 1], [1, 3], [1, 3], [1, 3], [3, 4]], np.int32)
     masks = (np.array(mask, np.uint8) for mask in (own, [0, 1, 1, 1, 0]))
     assert _agree(*masks, places) == is_right
-
-
-def test_wrong_sums() -> None:
-    offsets, lengths = np.array([[0, 1], [1, 2]], np.int32), np.array([2], np.int32)
-    spans, counts = np.array([[1, 2]], np.int32), np.array([1], np.int64)
-    assert _core.mark_tokens(offsets, lengths, spans, counts).tolist() == [0, 1]
-    with pytest.raises(ValueError, match="lengths have another sum"):
-        _core.mark_tokens(offsets, np.array([3], np.int32), spans, counts)
-    with pytest.raises(ValueError, match="counts have another sum"):
-        _core.mark_tokens(offsets, lengths, spans, np.array([-1], np.int64))
-    with pytest.raises(ValueError, match="a number for each document"):
-        _core.mark_tokens(offsets, lengths, spans, np.array([1, 0], np.int64))
-    with pytest.raises(ValueError, match="shape"):
-        _core.mark_tokens(offsets, lengths, np.array([1, 2], np.int32), counts)

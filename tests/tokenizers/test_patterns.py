@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("no_network")
 
 
-@pytest.mark.parametrize("file", ["tokenizer.json", "vocab.json"])
-def test_only_ranks_take_a_pattern(tmp_path: Path, file: str) -> None:
-    path = tmp_path / file
-    path.write_text("{}")
-    with pytest.raises(UsageError, match="pattern cannot be chosen"):
-        load_tokenizer(path, pattern="gpt2")
-    with pytest.raises(UsageError, match="pattern"):
-        load_tokenizer(path, pattern="gpt2", tokenizer_type="Whitespace")
-
-
 def test_every_name_is_a_pattern() -> None:
     for name in names():
         assert is_name(recognize(pre_tokenizer_of(name))) == (name not in ("kimi", "v1"))

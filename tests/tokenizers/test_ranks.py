@@ -148,7 +148,7 @@ def test_made_up_ranks_give_the_ids_of_tiktoken() -> None:
 
 def test_an_unknown_file_needs_its_pattern(tmp_path: Path) -> None:
     path = save_lines(tmp_path, OWN)
-    with pytest.raises(UsageError, match=r"own\.tiktoken: a vocabulary of 265 ranks.*add pattern"):
+    with pytest.raises(UsageError, match=r"own\.tiktoken"):
         load_tokenizer(path)
     tokenizer = load_tokenizer(path, pattern="cl100k")
     assert tokenizer.native

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from support import forked
+from support.faults import flip
 from support.optional import needs_root
 from support.tiny_tokenizers import added, save, tiny
 
@@ -146,15 +148,6 @@ def longer(entry: Path) -> None:
     entry.write_bytes(entry.read_bytes() + b"x")
 
 
-def flipped(place: float) -> Callable[[Path], None]:
-    def flip(entry: Path) -> None:
-        data = bytearray(entry.read_bytes())
-        data[int(place * (len(data) - 1))] ^= 1
-        entry.write_bytes(data)
-
-    return flip
-
-
 def of_another(entry: Path) -> None:
     """Another tokenizer's entry under this one's name."""
     definition = tiny()
@@ -191,7 +184,8 @@ FAULTS: dict[str, Callable[[Path], None]] = {
     "longer": longer,
     "empty": lambda entry: entry.write_bytes(b""),
     **{
-        f"flipped at {place}": flipped(place) for place in (0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+        f"flipped at {place}": partial(flip, at=place)
+        for place in (0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
     },
     "of another": of_another,
     "a list": in_json("[]\n"),

@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
-from support.small_disk import small_disk
+from support.faults import remount, small_disk
 from support.small_parts import in_small_parts
 
 import tokpack
@@ -41,8 +40,7 @@ def grow(
             names = {path.name for path in disk.iterdir()}
             assert names <= {"out.unfinished"}, names
             size += rng.randrange(4096, step)
-            grown = ["mount", "-o", f"remount,size={size}", str(disk)]
-            subprocess.run(grown, check=True)
+            remount(disk, f"size={size}")
         assert Whole.read(prefix) == setting.expected
     folder.rmdir()
     return failures

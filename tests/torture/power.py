@@ -18,8 +18,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from support import forked
-from support.encoding_tools import DRIVER
+from support.encoding_tools import drive
 from support.small_parts import in_small_parts, small_parts
 
 import tokpack
@@ -87,10 +86,8 @@ def observe(setting: Setting, folder: Path, part_bytes: int, workers: int) -> li
     home, snapshots = folder / "home", folder / "snapshots"
     home.mkdir()
     snapshots.mkdir()
-    script = small_parts(part_bytes) + OBSERVER + DRIVER
-    text = json.dumps(setting.request(home / "out", workers=workers))
-    command = ["-c", script, text, str(home), str(snapshots)]
-    done = forked.run(command, capture_output=True, text=True, check=False)
+    request = setting.request(home / "out", workers=workers)
+    done = drive(request, small_parts(part_bytes) + OBSERVER, home, snapshots)
     assert done.returncode == 0, done.stderr
     assert Whole.read(home / "out") == setting.expected
     return sorted(snapshots.iterdir())

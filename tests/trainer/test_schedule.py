@@ -6,12 +6,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.rounding import gamma
 
-from tokpack.errors import UsageError
 from tokpack.trainer.config.config import Config
 from tokpack.trainer.config.schedule import Schedule
 
@@ -152,28 +150,3 @@ def test_iterations_and_fractions_are_samples() -> None:
     by_share = Schedule(replace(base, lr_warmup_fraction=0.01), 1)
     assert (by_share.warmup, by_share.decay) == (8, 800)
     assert Schedule(config(global_batch_size=8), 83).count_steps() == 10  # one epoch
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"train_iters": 9, "global_batch_size": 8, "rampup_batch_size": (2, 2, 50)},
-            "train_iters 9 .* 2 2 50: give train_samples",
-        ),
-        ({"train_samples": 7, "global_batch_size": 8}, "7 samples do not fill the first .* of 8"),
-        (
-            {"train_samples": 900, "lr_warmup_samples": 900},
-            "warm-up of 900 samples .* decay of 900 samples",
-        ),
-        ({"train_iters": 10, "lr_warmup_fraction": 1.0}, "warm-up of 40 samples"),
-        ({"train_iters": 10, "lr_decay_style": "WSD"}, "last 0 of 40 samples: give lr_wsd_decay_s"),
-        (
-            {"train_iters": 10, "lr_decay_style": "WSD", "lr_wsd_decay_iters": 11},
-            "last 44 of 40 samples: give lr_wsd_decay_samples, or lr_wsd_decay_iters",
-        ),
-    ],
-)
-def test_what_cannot_be_scheduled(settings: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Schedule(config(**settings), 1)

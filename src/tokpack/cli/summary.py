@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokpack.cli.terminal import print_paths, put_json, say, say_folded
+from tokpack.input_formats import FORMATS
 from tokpack.quantities import bytes_text, counted, time_text
 from tokpack.storage.objects.urls import is_url
 
@@ -24,18 +25,6 @@ if TYPE_CHECKING:
 
 # How a run found its output: nothing there, an unfinished one, or the finished dataset.
 Begun = Literal["new", "resumed", "complete"]
-FORMAT_NAMES = {
-    "jsonl": "JSON lines",
-    "json": "JSON values",
-    "text": "plain text, a document a line",
-    "csv": "CSV",
-    "tsv": "TSV",
-    "parquet": "parquet",
-    "arrow": "Arrow",
-    "archive": "an archive",
-    "wet": "WET",
-    "file": "a file a document",
-}
 RATE_BYTES = 1_000_000  # with less text a rate says how long a start takes
 
 
@@ -245,7 +234,9 @@ def _formats(manifest: Manifest) -> str:
     words = []
     for (format_, compression), count in read.items():
         inputs = f" ({counted(count, 'input')})" if len(manifest.inputs) > 1 else ""
-        words.append(FORMAT_NAMES[format_] + (f" in {compression}" if compression else "") + inputs)
+        words.append(
+            FORMATS[format_].words + (f" in {compression}" if compression else "") + inputs
+        )
     return "; ".join(words)
 
 

@@ -24,6 +24,8 @@ from tokpack.dataset.manifest import (
 from tokpack.dataset.mapped import ByteBlock, scan
 from tokpack.dataset.outputs import TABLE, NewFiles
 from tokpack.dataset.table import (
+    array_of,
+    array_of_text,
     import_parquet,
     table_chunks,
     table_metadata,
@@ -121,8 +123,8 @@ def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: Progress
     """Write tables for those shards of a dataset that have none."""
     if dataset.view is not None:
         raise UsageError(
-            f"{dataset.path_prefix}: is a view, of which no table is made: adopt the datasets that "
-            "it selects from"
+            f"{dataset.path_prefix}: is a view, which has no table of its own: adopt the datasets "
+            "that it selects from"
         )
     count = 0
     for shard in dataset.shards():
@@ -199,7 +201,7 @@ def _rows_by_manifest(
     for table, tokens in _hashed(shard, ends):
         sources = np.searchsorted(stops, np.arange(first, first + table.num_rows), side="right")
         first += table.num_rows
-        of_name = arrow.DictionaryArray.from_arrays(arrow.array(sources.astype(np.int32)), names)
+        of_name = arrow.DictionaryArray.from_arrays(array_of(sources.astype(np.int32)), names)
         lines = arrow.nulls(table.num_rows, arrow.int64())
         yield arrow.table([of_name, lines, *table.columns], schema=table_schema({}))
         data = np.ascontiguousarray(tokens).view(np.uint8).data
@@ -221,8 +223,10 @@ def _rows(shard: Shard, ends: Int64s) -> Iterator[Any]:
     name = os.path.basename(shard.prefix)
     for table, _ in _hashed(shard, ends):
         count = table.num_rows
-        of_name = arrow.DictionaryArray.from_arrays(arrow.array(np.zeros(count, np.int32)), [name])
-        lines = arrow.array(np.arange(first + 1, first + count + 1))
+        of_name = arrow.DictionaryArray.from_arrays(
+            array_of(np.zeros(count, np.int32)), array_of_text(name)
+        )
+        lines = array_of(np.arange(first + 1, first + count + 1))
         first += count
         yield arrow.table([of_name, lines, *table.columns], schema=table_schema({}))
 
@@ -237,7 +241,7 @@ def _hashed(shard: Shard, ends: Int64s) -> Iterator[tuple[Any, npt.NDArray[Any]]
         digests, count = token_digests(tokens, spans), len(spans)
         columns = {
             "bytes": arrow.nulls(count, arrow.int64()),
-            "tokens": arrow.array(np.diff(bounds)),
+            "tokens": array_of(np.diff(bounds)),
             "text_xxh3": arrow.nulls(count, arrow.binary(16)),
             "tokens_xxh3": arrow.Array.from_buffers(
                 arrow.binary(16), count, [None, arrow.py_buffer(digests)]

@@ -519,7 +519,7 @@ class Manifest(Counts):
         if manifest.pieces is not None:
             _check_sums(manifest, name)
         elif manifest.selection is not None:
-            raise FormatError(f"{name}: has a selection, but no pieces of which it is one")
+            raise FormatError(f"{name}: has a selection, but names no pieces to select from")
         return manifest
 
     @classmethod

@@ -128,6 +128,25 @@ def import_parquet() -> Any:
     return pyarrow
 
 
+def array_of(values: npt.NDArray[Any], kind: Any = None) -> Any:
+    """An Arrow array without nulls; its type is that of ``values``, or ``kind``, which is as wide.
+
+    ``pyarrow.array`` would load pandas, to ask what it has.
+    """
+    arrow = import_parquet()
+    data = arrow.py_buffer(np.ascontiguousarray(values).view(np.uint8))
+    kind = kind or arrow.from_numpy_dtype(values.dtype)
+    return arrow.Array.from_buffers(kind, len(values), [None, data])
+
+
+def array_of_text(text: str) -> Any:
+    """An Arrow array of one string."""
+    arrow = import_parquet()
+    data = text.encode()
+    offsets = arrow.py_buffer(np.array([0, len(data)], np.int32))
+    return arrow.Array.from_buffers(arrow.string(), 1, [None, offsets, arrow.py_buffer(data)])
+
+
 def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
     """The paths of the tables of a dataset's shards, in order, on this machine.
 
@@ -172,7 +191,7 @@ def table_file(prefix: str) -> str:
         raise InputError(f"{prefix}: has no table of its documents{more}; {_ADVICE}")
     file = identity(path)
     if file is None:
-        raise InputError(f"{path} is missing, of which {manifest_path(prefix)} tells; {_ADVICE}")
+        raise InputError(f"{path} is missing: {manifest_path(prefix)} names it; {_ADVICE}")
     if file.size != manifest.table["bytes"]:
         raise FormatError(
             f"{path}: {file.size} bytes, expected {manifest.table['bytes']}, as "
@@ -271,16 +290,16 @@ class TableReader:
         arrow = import_parquet()
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
             raise IndexError(f"{self.name}: rows {numbers.min()} to {numbers.max()} of {len(self)}")
-        nothing = self.schema.empty_table().select(list(columns))
+        nothing = arrow.Table.from_batches([], self.schema).select(list(columns))
         parts, order = [nothing], [np.zeros(0, np.int64)]
         for group, here, rows in by_part(self._ends, numbers):
-            parts.append(self._group(group, columns).take(arrow.array(rows)))
+            parts.append(self._group(group, columns).take(array_of(rows)))
             order.append(here)
         places = np.concatenate(order)
         joined = arrow.concat_tables(parts).unify_dictionaries()
         if (places[1:] > places[:-1]).all():
             return joined
-        return joined.take(arrow.array(np.argsort(places)))
+        return joined.take(array_of(np.argsort(places)))
 
     def read(self, columns: Sequence[str]) -> Any:
         """All rows, with some columns, as an Arrow table."""
@@ -310,17 +329,15 @@ class TableReader:
         """
         from pyarrow import compute
 
+        arrow = import_parquet()
         matches: list[dict[str, Any]] = []
         for group in range(len(self._ends) - 1):
             if not self._may_have(group, source, line):
                 continue
             table = self._group(group, columns)
-            same: Any = compute
-            is_line = same.equal(table["line"], line)
-            if not same.any(is_line).as_py():
-                continue
-            numbers = is_line.to_numpy().nonzero()[0].tolist()
-            for number in numbers:
+            of_lines: Any = compute  # which type checkers do not know
+            is_line = of_lines.equal(table["line"], arrow.scalar(line, arrow.int64()))
+            for number in of_lines.indices_nonzero(is_line).to_pylist():
                 [row] = table.slice(number, 1).to_pylist()
                 if row["source"] == source:
                     matches.append({**row, "row": self._ends[group] + number})
@@ -571,7 +588,7 @@ class DocumentTable:
         joined = arrow.concat_tables(tables)
         if len(order) == 1:
             return joined
-        return joined.take(arrow.array(np.argsort(np.concatenate(order))))
+        return joined.take(array_of(np.argsort(np.concatenate(order))))
 
     def read(self, columns: Sequence[str] | str | None) -> Any:
         """All rows as an Arrow table with ``columns``, or all columns.
@@ -604,7 +621,7 @@ class DocumentTable:
                 f"{self.prefix}: columns of its shards do not go together: {error}"
             ) from None
         rows = table.replace_schema_metadata().unify_dictionaries()
-        return rows if self.numbers is None else rows.take(arrow.array(self.numbers))
+        return rows if self.numbers is None else rows.take(array_of(self.numbers))
 
     def _opened(self, shard: int) -> TableReader:
         prefix = self.prefixes[shard]
@@ -744,7 +761,7 @@ def _dropped(prefix: str) -> TableReader | None:
         local = near(path)
         check_footer(local, manifest, left_out, path)
     except FileNotFoundError:
-        raise InputError(f"{path} is missing, of which the manifest tells") from None
+        raise InputError(f"{path} is missing: the manifest names it") from None
     return TableReader(local, path)
 
 

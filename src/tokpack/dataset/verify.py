@@ -311,7 +311,7 @@ def _check_table(path: str, digest: FileDigest | None, manifest: Manifest, rows:
         return
     there = identity(path)
     if there is None:
-        raise InputError(f"{path} is missing, of which {manifest_path(prefix_of(path))} tells")
+        raise InputError(f"{path} is missing: {manifest_path(prefix_of(path))} names it")
     check_size(path, there.size, digest)
     _check_file(path, digest)
     check_footer(near(path), manifest, rows, path)
@@ -378,7 +378,7 @@ def _check_tokens(
         raise FormatError(
             f"{check.path}: no checksum of it is {recorded}, as the manifest of the virtual "
             "dataset says: bytes of it have changed, or it was merged on a store and only its own "
-            "manifest, which is missing, tells of which pieces"
+            "manifest, which is missing, names its pieces"
         )
     if in_blocks and manifest is not None:
         check_file_digest(check.path, checksum_of_sums(bytes(sums)), manifest.bin)

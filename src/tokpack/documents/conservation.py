@@ -92,8 +92,8 @@ class EncodeRecipe:
             )
         if dataset.view is not None:
             raise UsageError(
-                f"{prefix}: is a view, which leaves documents out: compare the datasets of which "
-                "it lists documents"
+                f"{prefix}: is a view, which leaves documents out: compare the datasets that it "
+                "selects from"
             )
         options: Mapping[str, Any] = manifest.options
         if others := [name for name in _OTHERWISE if options.get(name)]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -126,6 +127,7 @@ def _halves(digests: Any) -> npt.NDArray[Any]:
 
 MOST_PLACES = 4096  # bands times rows
 _PAIRS = 256  # pairs that are compared at a time
+_PAIR_BASE = np.uint64(0xD1342543DE82EF95)  # joins two hashes into one, as in csrc's hash_ngram
 
 
 Compared = Literal["all", "trained"]
@@ -201,21 +203,24 @@ def find_near(
 
     ``candidates``, ascending, are numbers of documents with tokens, through all datasets; ``ends``
     are those of ``scan_documents`` for each. The relation is made transitive: a copy of a copy
-    belongs to the first. With ``together`` 2 they are numbers of pairs, which are found by their
-    first documents, and are copies if both documents are. The result does not depend on threads. It
-    takes 8 bytes for each band of a candidate, and 8 more, on the disk of ``new``; in memory the
-    sorting of one part of a band.
+    belongs to the first. With ``together`` 2 they are numbers of pairs, which are copies if both of
+    their documents are. The result does not depend on threads. It takes 8 bytes for each band of a
+    document, and 8 more, on the disk of ``new``; in memory the sorting of one part of a band.
     """
-    hashes = new.scratch(rules.bands * len(candidates), np.uint64)
-    hashes = hashes.reshape(rules.bands, len(candidates))
+    shape = together, rules.bands, len(candidates)
+    hashes = new.scratch(math.prod(shape), np.uint64).reshape(shape)
     documents = together * candidates
     _sign(datasets, ends, documents, rules, hashes, threads=threads, on_bytes=on_bytes)
+    for others in hashes[1:]:  # the hashes of a pair are those of its two documents
+        for band in range(rules.bands):
+            hashes[0, band] *= _PAIR_BASE
+            hashes[0, band] += others[band]
     parents = new.scratch(len(candidates), np.int64)
     parents[:] = np.arange(len(candidates))
     compare = _Comparison(datasets, documents, rules, together)
     with ThreadPoolExecutor(threads or usable_cores()) as pool:
         for band in range(rules.bands):
-            for pairs in pairs_of_parts(hashes[band], neighbours=rules.verify, threads=threads):
+            for pairs in pairs_of_parts(hashes[0, band], neighbours=rules.verify, threads=threads):
                 for some in _firsts_and_neighbours(pairs):
                     # Copies are kept as trees. A pair that is in one tree already adds nothing, so
                     # it need not be compared.
@@ -241,23 +246,31 @@ def have_trained(
 def _sign(
     datasets: Sequence[MMapIndexedDataset],
     ends: Sequence[Int64s],
-    candidates: Int64s,
+    documents: Int64s,
     rules: NearRules,
     out: npt.NDArray[np.uint64],
     *,
     threads: int,
     on_bytes: Callable[[int], None],
 ) -> None:
-    """Write the hashes of the bands of candidates to ``out``, [bands, candidates]."""
-    base = 0
+    """Write the hashes of the bands to ``out``, [together, bands, candidates].
+
+    ``documents`` are the first ones of candidates. Two that a pair has share the rows of a band:
+    each has half of them. So pairs meet with the probability that documents do which are as alike,
+    and do not meet only because they have the same preferred answer, as many may.
+    """
+    together, base = len(out), 0
     for dataset, bounds in zip(datasets, ends, strict=True):
 
         def look(first: int, tokens: Any, spans: Int64s, base: int = base) -> None:
-            low, high = np.searchsorted(candidates, (base + first, base + first + len(spans)))
-            chosen = spans[candidates[low:high] - (base + first)]
-            out[:, low:high] = _core.band_hashes(
-                tokens, chosen, rules.ngram, rules.bands, rules.rows
-            ).T
+            for i in range(together):
+                begin = base + first - i
+                low, high = np.searchsorted(documents, (begin, begin + len(spans)))
+                chosen = spans[documents[low:high] - begin]
+                rows = max((rules.rows + together - 1 - i) // together, 1)
+                out[i, :, low:high] = _core.band_hashes(
+                    tokens, chosen, rules.ngram, rules.bands, rows
+                ).T
 
         tracks = trained_tracks(dataset) if rules.on == "trained" else ()
         for size, _ in scan_documents(dataset, bounds, look, threads=threads, tracks=tracks):

@@ -480,7 +480,7 @@ def repeat_expression(text: str | None) -> str | None:
 
 
 def _roots(expression: str | None) -> list[str]:
-    """The columns that an expression names, also those of which it names only a part."""
+    """The columns that an expression names; for a field inside of one, the whole column."""
     return [path[0] for path in parse(expression).columns] if expression is not None else []
 
 

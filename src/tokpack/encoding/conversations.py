@@ -21,6 +21,7 @@ from tokpack.counts import OF_CONVERSATIONS
 from tokpack.dataset.manifest import ROLES
 from tokpack.display import brief
 from tokpack.encoding.first_records import FirstInputs
+from tokpack.encoding.makers import SAID_COLUMNS, EncodedDocuments
 from tokpack.errors import InputError, LimitError, UsageError, option
 from tokpack.quantities import counted
 from tokpack.sources import (
@@ -34,7 +35,7 @@ from tokpack.sources import (
     value_at,
 )
 from tokpack.sources.values import as_text, of_objects
-from tokpack.tokenizers import MarkedIds, MarkingEncoder
+from tokpack.tokenizers import DocumentsError, MarkedIds, MarkingEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from tokpack.chat import Rendered
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.setup import TokenizerSetup
     from tokpack.tokenizers import Frame, Tokenizer
 
 TOO_LONG = "too long"
@@ -71,25 +73,6 @@ class Conversations(Documents):
         plain = super().select(chosen)
         kept = list(compress(self.rendered, chosen.tolist()))
         return Conversations(plain.data, plain.spans, plain.lines, plain.columns, kept)
-
-    def check(self, encoder: MarkingEncoder) -> None:
-        """Compare ids and masks of the first ones with the library's. TokenizerError."""
-        sizes = np.cumsum([len(one.text) for one in self.rendered])
-        first = self.rendered[: max(int(np.searchsorted(sizes, _CHECKED)), 1)]
-        encoder.check([one.text for one in first], [one.trained for one in first])
-
-    def encode(self, encoder: MarkingEncoder) -> MarkedIds:
-        """Their ids, and which of those are trained. Raises as ``MarkingEncoder.encode``."""
-        texts, spans = [one.text for one in self.rendered], [one.trained for one in self.rendered]
-        turns = [_numbered(one.turns) for one in self.rendered]
-        return encoder.encode(texts, spans, (self.data.data, self.spans), turns)
-
-    def tracks(self, encoded: MarkedIds, *, weighted: bool) -> list[npt.NDArray[Any]]:
-        """A value for each token: the mask, the weights if requested, and the roles."""
-        if not weighted:
-            return [encoded.mask, encoded.parts]
-        weights = np.array([one.weight for one in self.rendered], np.float16)
-        return [encoded.mask, np.repeat(weights, encoded.lengths), encoded.parts]
 
 
 def _numbered(turns: Sequence[tuple[int, int, str]]) -> list[tuple[int, int]]:
@@ -174,37 +157,81 @@ def renderer_of(settled: Mapping[str, Any], where: str, limits: Limits) -> Rende
 
 
 class ConversationMaker:
-    """Renders the records of batches: their rows become documents under ``key``.
+    """Renders the records of batches, and encodes them with their masks.
 
-    ``settled`` is what ``settled_chat`` returned, ``tokenizer`` a name for messages, ``kept`` are
-    the keys of values to keep with documents. ``limits`` are those of the process.
+    ``settled`` is what ``settled_chat`` returned; ``limits`` are those of the process.
     """
+
+    is_seen = False  # documents are made here
 
     def __init__(
         self,
         settled: Mapping[str, Any],
-        tokenizer: str,
-        key: str,
-        kept: Sequence[str],
+        options: EncodeOptions,
+        setup: TokenizerSetup,
         limits: Limits,
     ) -> None:
-        self._limits = limits
+        self._settled, self._setup, self._limits = settled, setup, limits
         with limits:
-            self._renderer = renderer_of(settled, f"tokenizer {tokenizer}", limits)
+            self._renderer = renderer_of(settled, f"tokenizer {setup.tokenizer.name}", limits)
         self._pair: Sequence[str] | None = settled["pairs"]
         self._split = settled["rewriting"] == "split"
         self._of_assistant = settled["loss"] in ("assistant", "last")
-        told = (*kept, settled["weight_key"])
+        self._kept = tuple(options.kept.values())
+        told = (*self._kept, settled["weight_key"])
         self._labels = [key for key in _LABELS if self._pair is None and key not in told]
-        self._key = key
-        self._kept = kept
+        self._key = options.keys[0]
+        self._encoder = MarkingEncoder(setup.tokenizer, dtype=setup.dtype, frame=setup.frame)
 
-    def __call__(self, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
+    def documents(self, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
         """The batches with documents; records without a conversation become bad records."""
         for batch in batches:
             with self._limits:
                 self._make(batch)
             yield batch
+
+    def check(self, documents: Documents) -> None:
+        """Compare ids and masks of the first ones with the library's. TokenizerError."""
+        assert isinstance(documents, Conversations)
+        rendered = documents.rendered
+        sizes = np.cumsum([len(one.text) for one in rendered])
+        first = rendered[: max(int(np.searchsorted(sizes, _CHECKED)), 1)]
+        self._encoder.check([one.text for one in first], [one.trained for one in first])
+
+    def encode(self, documents: Documents) -> EncodedDocuments:
+        """Ids and masks of the conversations that are short enough and have a trained token."""
+        assert isinstance(documents, Conversations)
+        rendered = documents.rendered
+        texts, spans = [one.text for one in rendered], [one.trained for one in rendered]
+        turns = [_numbered(one.turns) for one in rendered]
+        data = documents.data.data, documents.spans
+        try:
+            encoded = self._encoder.encode(texts, spans, data, turns)
+        except DocumentsError as error:
+            if self._pair is None:
+                raise
+            # An answer is of no use without the other one.
+            others = {number ^ 1: OTHER_OF_PAIR for number in error.reasons}
+            raise DocumentsError({**others, **error.reasons}) from None
+        frame = self._setup.frame
+        fitted = fit(
+            documents,
+            encoded,
+            max_length=self._settled["max_length"],
+            truncate=self._settled["truncate"],
+            in_pairs=self._pair is not None,
+            frame=frame,
+        )
+        conversations, kept, unfit, truncated = fitted
+        values = [kept.mask, kept.parts]
+        if self._settled["weight_key"] is not None:
+            weights = np.array([one.weight for one in conversations.rendered], np.float16)
+            values.insert(1, np.repeat(weights, kept.lengths))
+        counts = said(conversations, kept, frame)
+        counts |= {"mapped_out": len(unfit), "truncated": truncated}
+        lengths, sequences = kept.lengths, (kept.lengths > 0).astype(np.int32)
+        arrays = kept.ids, lengths, sequences, kept.special
+        return EncodedDocuments(conversations, *arrays, values, unfit, counts)
 
     def _make(self, batch: DocumentBatch) -> None:
         rows = batch.rows
@@ -304,8 +331,8 @@ def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:
     return BadRecord(line, reason, raw, kind=kind)
 
 
-def said(documents: Conversations, encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.int64]:
-    """What is counted of conversations, in the order of SAID_COLUMNS."""
+def said(documents: Conversations, encoded: MarkedIds, frame: Frame) -> dict[str, int]:
+    """What is counted of conversations, by the names of SAID_COLUMNS."""
     by_role = encoded.parts.astype(np.int64) * 2 + encoded.mask
     counts = np.bincount(by_role, minlength=2 * len(ROLES)).reshape(-1, 2)
     counts[:, 0] += counts[:, 1]  # trained tokens are tokens
@@ -314,7 +341,7 @@ def said(documents: Conversations, encoded: MarkedIds, frame: Frame) -> npt.NDAr
     if encoded.merged.any():  # of answers: other spans are what is left behind thinking or calls
         begins = [begin in one.begins for one in rendered for begin, _ in one.trained]
         merged = int(np.count_nonzero(encoded.merged & np.array(begins, np.bool_)))
-    of_texts = (
+    of_texts = [
         sum(one.thoughts_unwritten for one in rendered),
         sum(one.messages_unwritten for one in rendered),
         sum(one.contents_unwritten for one in rendered),
@@ -322,8 +349,8 @@ def said(documents: Conversations, encoded: MarkedIds, frame: Frame) -> npt.NDAr
         sum(one.stops_untrained for one in rendered),
         merged,
         int(np.count_nonzero(_doubled(encoded, frame))),
-    )
-    return np.concatenate((counts.ravel(), of_texts))
+    ]
+    return dict(zip(SAID_COLUMNS, counts.ravel().tolist() + of_texts, strict=True))
 
 
 def _doubled(encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.bool_]:
@@ -386,37 +413,23 @@ def sample_conversations(options: EncodeOptions) -> FirstConversations:
     if not records:
         raise InputError(f"{sources[0].name}: has no record that can be read, so nothing to show")
     batch = DocumentBatch({}, [], len(records), len(records), rows=rows)
-    kept = tuple(options.kept.values())
     note = multiprocessing.RawArray("q", 1)
 
-    def made() -> list[DocumentBatch]:
-        maker = ConversationMaker(settled, setup.tokenizer.name, "text", kept, Limits(note))
-        return list(maker([batch]))
+    def made() -> tuple[DocumentBatch, EncodedDocuments]:
+        maker = ConversationMaker(settled, options, setup, Limits(note))
+        (batch_made,) = maker.documents([batch])
+        return batch_made, maker.encode(batch_made.documents[options.keys[0]])
 
     try:
-        (batch,) = apart("the chat template", made)
+        batch, encoded = apart("the chat template", made)
     except LimitError as error:
         raise LimitError(f"record {note[0]} of the first ones: {error}") from None
-    encoder = MarkingEncoder(setup.tokenizer, dtype=setup.dtype, frame=setup.frame)
-    documents = batch.documents["text"]
-    assert isinstance(documents, Conversations)
-    length, in_pairs = settled["max_length"], settled["pairs"] is not None
-    encoded = documents.encode(encoder)
-    fitted = fit(
-        documents,
-        encoded,
-        max_length=length,
-        truncate=settled["truncate"],
-        in_pairs=in_pairs,
-        frame=setup.frame,
-    )
-    cuts = np.cumsum(fitted.encoded.lengths)[:-1]
-    ids, masks = (np.split(row, cuts) for row in (fitted.encoded.ids, fitted.encoded.mask))
+    cuts = np.cumsum(encoded.lengths)[:-1]
+    ids, masks = (np.split(row, cuts) for row in (encoded.ids, encoded.values[0]))
     samples = [MarkedConversation(*pair) for pair in zip(ids, masks, strict=True)]
-    reasons = Counter(one.kind for one in (*batch.bad, *fitted.unfit))
-    numbers = said(fitted.documents, fitted.encoded, setup.frame)[-len(OF_CONVERSATIONS) :]
-    counts = dict(zip(OF_CONVERSATIONS, numbers.tolist(), strict=True))
-    samples = samples[: len(fitted.documents)]
+    reasons = Counter(one.kind for one in (*batch.bad, *encoded.left_out))
+    counts = {name: encoded.counts[name] for name in OF_CONVERSATIONS}
+    samples = samples[: len(encoded.documents)]
     return FirstConversations(settled, setup.tokenizer, len(records), samples, reasons, counts)
 
 

@@ -12,16 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.counts import OF_RECORDS
-from tokpack.encoding.conversations import (
-    OTHER_OF_PAIR,
-    ConversationMaker,
-    Conversations,
-    fit,
-    said,
-)
 from tokpack.encoding.kept import pack
-from tokpack.encoding.piece import SAID_COLUMNS, SOURCE_COLUMNS
-from tokpack.encoding.setup import join_sentences, make_transform
+from tokpack.encoding.makers import SAID_COLUMNS, SentenceMaker, TextMaker
 from tokpack.encoding.table import lines_of, rows_of, tokens_of_each
 from tokpack.errors import RecordError, WorkerError, option
 from tokpack.sources import (
@@ -35,24 +27,17 @@ from tokpack.sources import (
     read,
 )
 from tokpack.sources.rows import take
-from tokpack.tokenizers import (
-    DocumentsError,
-    Frame,
-    MarkedIds,
-    MarkingEncoder,
-    UnencodableError,
-    self_check,
-)
+from tokpack.tokenizers import DocumentsError, UnencodableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from tokpack.encoding.choose import Chooser
     from tokpack.encoding.coordinator import EncodeDocuments
+    from tokpack.encoding.makers import EncodedDocuments, Maker
     from tokpack.encoding.piece import Job, Piece
     from tokpack.encoding.worker import Counters, Tracks
     from tokpack.sources import Documents, LineBlock, Source
-    from tokpack.tokenizers import Encoded
 
 
 _CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # their usual keys
@@ -107,18 +92,6 @@ def without_records(
     return replace(batch, documents=kept, bad=every)
 
 
-def line_of(documents: Documents, index: int, per_document: npt.NDArray[np.int64] | None) -> int:
-    """The line of the document that the encoder calls ``index``."""
-    return int(documents.lines[number_of(index, per_document)])
-
-
-def number_of(index: int, per_document: npt.NDArray[np.int64] | None) -> int:
-    """The number of the document that the encoder calls ``index``."""
-    if per_document is None:
-        return index
-    return int(np.searchsorted(np.cumsum(per_document), index, side="right"))
-
-
 def advice_for(batch: DocumentBatch) -> str:
     """The advice about the first bad record of a batch."""
     first = batch.bad[0]
@@ -140,19 +113,11 @@ def advice_for(batch: DocumentBatch) -> str:
 
 
 BESIDE_BYTES = 1 << 24  # a longer document is not in the self-check beside the first parts
-_SAID = slice(SOURCE_COLUMNS.index(SAID_COLUMNS[0]), SOURCE_COLUMNS.index(SAID_COLUMNS[-1]) + 1)
 _READ, _ENCODE, _WRITE = range(3)
 _SPECIAL = (
     "the document contains a special token of the tokenizer "
     f"({option('special_tokens')} says what becomes of it: text, encode, auto or error)"
 )
-
-
-class _Text(NamedTuple):
-    """Ids of a batch's documents; or of their sentences, with the number of them in each."""
-
-    encoded: Encoded
-    per_document: npt.NDArray[np.int64] | None
 
 
 class _Origin(NamedTuple):
@@ -180,6 +145,15 @@ class _Origin(NamedTuple):
         return f"{name}{unit}{first}" + (f"-{last}" if last > first else "")
 
 
+def maker_of(job: Job, counters: Counters) -> Maker:
+    """The maker of a run's ids."""
+    if job.chat is not None:
+        from tokpack.encoding.conversations import ConversationMaker
+
+        return ConversationMaker(job.chat, job.options, job.setup, counters.limits)
+    return (SentenceMaker if job.options.split_sentences else TextMaker)(job.options, job.setup)
+
+
 class PartEncoder:
     """Encodes parts, one after the other. Each process has one.
 
@@ -191,30 +165,14 @@ class PartEncoder:
         options = job.options
         self._counters = counters
         self._attend = attend
-        self._transform = make_transform(options)
         self._choose: Chooser | None = None
         if job.types is not None:
             from tokpack.encoding.choose import Chooser
 
             self._choose = Chooser(options, job.types["chosen"])
-        self._conversations: ConversationMaker | None = None
-        if job.chat is not None:
-            key, kept = options.keys[0], tuple(options.kept.values())
-            name, limits = job.setup.tokenizer.name, counters.limits
-            self._conversations = ConversationMaker(job.chat, name, key, kept, limits)
+        self._maker = maker_of(job, counters)
         self._is_checked = False  # the self-check of documents that only a worker gets to see
-        self._sentences = options.split_sentences
         self._columns = tuple(options.kept.values())
-        setup = job.setup
-        self._encoder: Any = (
-            MarkingEncoder(setup.tokenizer, dtype=setup.dtype, frame=setup.frame)
-            if job.chat is not None
-            else setup.tokenizer.encoder(
-                dtype=setup.dtype,
-                special_tokens=options.special_tokens,
-                frame=Frame() if self._sentences else setup.frame,
-            )
-        )
 
     def encode_part(self, piece: Piece, tracks: Tracks, limit: int | None) -> None:
         """Encode the part of a piece, at most ``limit`` records of it.
@@ -292,13 +250,12 @@ class PartEncoder:
         """Encode and count the batches of one source of a piece."""
         # The self-check of the run does not see documents from a pipe, nor long ones, nor those
         # that ``map`` and templates make: they are checked here. ``over`` is the size beyond which.
-        over = 0 if origin.source.is_pipe and not piece.segment else BESIDE_BYTES
+        is_seen = self._maker.is_seen and not (origin.source.is_pipe and not piece.segment)
         if self._choose is not None:
             batches = self._choose(batches, origin.source.name, origin.place)
-            over = 0
-        if self._conversations is not None:
-            self._counters.place(piece.number, origin.part.source, origin.lines)
-            batches, over = self._conversations(batches), 0
+            is_seen = False
+        self._counters.place(piece.number, origin.part.source, origin.lines)
+        batches, over = self._maker.documents(batches), BESIDE_BYTES if is_seen else 0
         try:
             self._counters.start()
             for batch in self._checked(batches, over):
@@ -313,28 +270,21 @@ class PartEncoder:
     def _encode_batch(
         self, counts: npt.NDArray[np.int64], tracks: Tracks, batch: DocumentBatch, origin: _Origin
     ) -> None:
-        batch, texts = self._encodable(batch, origin)
-        unfit: list[BadRecord] = []
-        if self.job.chat is not None:
-            batch, texts, unfit = self._fitted(batch, texts[0])
-            documents, encoded = next(iter(batch.documents.values())), texts[0].encoded
-            assert isinstance(documents, Conversations)
-            assert isinstance(encoded, MarkedIds)
-            counts[_SAID] += said(documents, encoded, self.job.setup.frame)
-        if batch.bad or unfit:
-            lines = np.frombuffer(lines_of(batch.bad, unfit), np.uint8)
+        batch, every = self._encodable(batch, origin)
+        left_out = [record for encoded in every for record in encoded.left_out]
+        if batch.bad or left_out:
+            lines = np.frombuffer(lines_of(batch.bad, left_out), np.uint8)
             tracks.write(len(tracks.sizes) - 1, lines)
         self._counters.spent(_ENCODE)
         of_batch = (
             *(batch.records, batch.lines, len(batch.bad), batch.bytes_read, batch.text_bytes),
-            *(batch.counts.get(name, 0) for name in OF_RECORDS),
+            *(batch.counts.get(name, 0) for name in (*OF_RECORDS, *SAID_COLUMNS)),
         )
         counts[: len(of_batch)] += of_batch
         count = tokens = 0
-        job = self.job
-        for index, key in enumerate(job.options.keys):
-            arrays, of_key = self._tokens(batch.documents[key], texts[index], job.setup.frame)
-            counts[job.columns_of_key(index)] += of_key
+        for index, encoded in enumerate(every):
+            arrays, of_key = self._tokens(encoded)
+            counts[self.job.columns_of_key(index)] += of_key
             count += 0 if index else of_key[0]
             tokens += of_key[2]
             for track, values in enumerate(arrays, index * len(arrays)):
@@ -343,56 +293,37 @@ class PartEncoder:
 
     def _checked(self, batches: Iterable[DocumentBatch], over: int) -> Iterator[DocumentBatch]:
         """The batches; the first with a document of more than ``over`` bytes is self-checked."""
-        job = self.job
         for batch in batches:
-            documents = batch.documents[job.options.keys[0]]
+            documents = batch.documents[self.job.options.keys[0]]
             if not self._is_checked and len(documents) and len(documents.data) > over:
                 begins, ends = documents.spans.T
                 if (ends - begins).max() > over:
-                    mode = job.options.special_tokens
-                    if isinstance(documents, Conversations):
-                        documents.check(self._encoder)
-                    else:
-                        spans, tokenizer = documents.spans, job.setup.tokenizer
-                        self_check(tokenizer, documents.data, spans, special_tokens=mode)
+                    self._maker.check(documents)
                     self._is_checked = True
             yield batch
 
     def _encodable(
         self, batch: DocumentBatch, origin: _Origin
-    ) -> tuple[DocumentBatch, list[_Text]]:
-        """The batch without records that the tokenizer's library cannot encode, and its ids.
+    ) -> tuple[DocumentBatch, list[EncodedDocuments]]:
+        """The batch without records that the tokenizer's library cannot encode, and its ids by key.
 
         A record goes from all keys if one of its documents cannot be encoded. So after one is
         found, the smaller batch is encoded again. RecordError for the first record that ends the
         run.
         """
-        texts = []
+        every = []
         wrong: list[tuple[int, str, str]] = []  # line, reason, advice
         for key in self.job.options.keys:
             documents = batch.documents[key]
-            data, spans, per_document = documents.data, documents.spans, None
-            if self._transform is not None:
-                data, spans, per_document = self._transform(data, spans)
             try:
-                if isinstance(documents, Conversations):
-                    encoded = documents.encode(self._encoder)
-                else:
-                    encoded = self._encoder.encode(data, spans)
-                texts.append(_Text(encoded, per_document))
+                encoded = self._maker.encode(documents)
+                every.append(encoded)
                 if len(encoded.special) and self.job.options.special_tokens == "error":
-                    line = line_of(documents, int(encoded.special[0]), per_document)
-                    wrong.append((line, _SPECIAL, ""))
+                    wrong.append((int(documents.lines[encoded.special[0]]), _SPECIAL, ""))
             except UnencodableError as error:
-                wrong.append((line_of(documents, error.document, per_document), str(error), ""))
+                wrong.append((int(documents.lines[error.document]), str(error), ""))
             except DocumentsError as error:
-                reasons = {number_of(i, per_document): why for i, why in error.reasons.items()}
-                if (
-                    self.job.chat is not None and self.job.chat["pairs"]
-                ):  # an answer is of no use without the other one
-                    others = {number ^ 1: OTHER_OF_PAIR for number in reasons}
-                    reasons = {**others, **reasons}
-                return self._encodable(without_records(batch, documents, reasons), origin)
+                return self._encodable(without_records(batch, documents, error.reasons), origin)
         if batch.bad and self.job.options.on_error == "fail":
             wrong.append((batch.bad[0].line, batch.bad[0].reason, advice_for(batch)))
         if wrong:
@@ -400,44 +331,15 @@ class PartEncoder:
             before = origin.lines_before
             place = origin.source.name, before + line + 1
             raise RecordError(*place, reason, advice, origin.source.unit)
-        return batch, texts
-
-    def _fitted(
-        self, batch: DocumentBatch, text: _Text
-    ) -> tuple[DocumentBatch, list[_Text], list[BadRecord]]:
-        """The batch without conversations that are too long or have no trained token, its ids, and
-        the conversations that were left out.
-        """
-        chat, (key, documents) = self.job.chat, next(iter(batch.documents.items()))
-        assert chat is not None
-        assert isinstance(documents, Conversations)
-        assert isinstance(text.encoded, MarkedIds)
-        fitted = fit(
-            documents,
-            text.encoded,
-            max_length=chat["max_length"],
-            truncate=chat["truncate"],
-            in_pairs=chat["pairs"] is not None,
-            frame=self.job.setup.frame,
-        )
-        batch = replace(
-            batch,
-            documents={key: fitted.documents},
-            counts=batch.counts | {"mapped_out": len(fitted.unfit), "truncated": fitted.truncated},
-        )
-        return batch, [_Text(fitted.encoded, None)], fitted.unfit
+        for encoded in every:
+            batch.counts |= encoded.counts
+        return batch, every
 
     def _tokens(
-        self, documents: Documents, text: _Text, frame: Frame
+        self, made: EncodedDocuments
     ) -> tuple[tuple[npt.NDArray[Any], ...], tuple[int, ...]]:
         """The arrays for the tracks of one key, in their order, and the counts of its columns."""
-        encoded, per_document = text
-        ids, lengths = encoded.ids, encoded.lengths
-        sequences = lengths  # stands for the sequences of each document: only zero or not matters
-        if self._sentences and per_document is not None:
-            ids, lengths, sequences = join_sentences(ids, lengths, per_document, frame)
-        elif self.job.has_document_track:
-            sequences = (lengths > 0).astype(np.int32)
+        documents, ids, lengths, sequences = made[:4]
         with_tokens = int(np.count_nonzero(sequences))
         kept = int(np.count_nonzero(lengths))
         if kept != len(lengths):
@@ -450,15 +352,14 @@ class PartEncoder:
         if self.job.options.has_table:
             chosen = sequences > 0 if leaves_out else None
             with_rows = documents if chosen is None else documents.select(chosen)
-            tokens = tokens_of_each(encoded.lengths, lengths, sequences, self._sentences)
+            tokens = tokens_of_each(lengths, sequences)
             tracks.append(rows_of(with_rows, ids, tokens if chosen is None else tokens[chosen]))
             tracks.append(documents.lines[:0] if chosen is None else documents.lines[~chosen])
         if self._columns:
             columns = [with_rows.columns.get(name) for name in self._columns]
             values, kinds = pack(columns, len(with_rows))
             tracks.append(np.frombuffer(values, np.uint8))
-        if isinstance(documents, Conversations) and isinstance(encoded, MarkedIds):
-            tracks += documents.tracks(encoded, weighted=self.job.options.weight_key is not None)
+        tracks += made.values
         key_bytes = int((documents.spans[:, 1] - documents.spans[:, 0]).sum())
         empty = len(sequences) - with_tokens
         counts = (
@@ -466,7 +367,7 @@ class PartEncoder:
             kept,
             len(ids),
             empty,
-            len(encoded.special),
+            len(made.special),
             key_bytes,
             *kinds,
         )

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.counts import OF_CONVERSATIONS, OF_RECORDS
-from tokpack.dataset.manifest import ROLES
+from tokpack.counts import OF_RECORDS
 from tokpack.encoding.kept import KINDS
+from tokpack.encoding.makers import SAID_COLUMNS
 from tokpack.encoding.plan import RANGES
 from tokpack.sources import block_checksums, line_base
 
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
 
 REJECTS = "rejects"  # the last track
 
-# What is counted of conversations: tokens and trained ones of each role, and more, see Counts.
-SAID_COLUMNS = (
-    *(f"{what} of {role}" for role in ROLES for what in ("tokens", "trained")),
-    *OF_CONVERSATIONS,
-)
 # The columns of counts: of a source, and then, for each key,
 SOURCE_COLUMNS = (
     *("records", "lines", "rejected", "bytes_read", "text_bytes"),

@@ -16,6 +16,8 @@ from tokpack import _core
 from tokpack.dataset.manifest import write_digested
 from tokpack.dataset.table import (
     EMPTY,
+    array_of,
+    array_of_text,
     dropped_schema,
     import_parquet,
     table_chunks,
@@ -48,18 +50,8 @@ _CHUNK = 1 << 16  # rows that are read at once
 # -- what a worker writes ----------------------------------------------------------------------
 
 
-def tokens_of_each(
-    encoded: npt.NDArray[Any],
-    lengths: npt.NDArray[Any],
-    sequences: npt.NDArray[Any],
-    in_sentences: bool,
-) -> npt.NDArray[np.int64]:
-    """The number of tokens of each document.
-
-    Without sentences that is ``encoded``; with them, the sum of ``lengths`` over its ``sequences``.
-    """
-    if not in_sentences:
-        return encoded.astype(np.int64)
+def tokens_of_each(lengths: npt.NDArray[Any], sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The tokens of each document: the sum of ``lengths`` over its ``sequences``; none is 0."""
     ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     return np.diff(ends[np.concatenate(([0], np.cumsum(sequences)))])
 
@@ -118,31 +110,16 @@ def _tables(pieces: Pieces, index: int, types: dict[str, str]) -> Iterator[Any]:
     names = [source.name for source in job.sources]
     track = job.path(job.folder.track(job.options.keys[index], "kept"))
     columns = _Columns(track, list(types.values())) if types else None
-    number, digest = arrow.int64(), arrow.binary(16)
+    digest = arrow.binary(16)
     for source, rows in _rows(pieces, index):
-        of_name = _array(np.zeros(len(rows), np.int32), arrow.int32())
-        arrays = [arrow.DictionaryArray.from_arrays(of_name, _string(names[source]))]
-        arrays += [_array(rows[name], number) for name in ("line", "bytes", "tokens")]
-        arrays += [_array(rows[name], digest) for name in ("text", "ids")]
+        of_name = array_of(np.zeros(len(rows), np.int32))
+        arrays = [arrow.DictionaryArray.from_arrays(of_name, array_of_text(names[source]))]
+        arrays += [array_of(rows[name]) for name in ("line", "bytes", "tokens")]
+        arrays += [array_of(rows[name], digest) for name in ("text", "ids")]
         arrays += columns.take(len(rows)) if columns else []
         yield arrow.table(arrays, names=table_schema(types).names)
     if columns:
         columns.close()
-
-
-def _array(values: npt.NDArray[Any], kind: Any) -> Any:
-    """An Arrow array without nulls. ``pyarrow.array`` would load pandas, to ask what it has."""
-    arrow = import_parquet()
-    data = arrow.py_buffer(np.ascontiguousarray(values).view(np.uint8))
-    return arrow.Array.from_buffers(kind, len(values), [None, data])
-
-
-def _string(text: str) -> Any:
-    """An Arrow array of one string."""
-    arrow = import_parquet()
-    data = text.encode()
-    offsets = arrow.py_buffer(np.array([0, len(data)], np.int32))
-    return arrow.Array.from_buffers(arrow.string(), 1, [None, offsets, arrow.py_buffer(data)])
 
 
 class _Columns:

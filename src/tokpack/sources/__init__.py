@@ -1,7 +1,6 @@
 """Input documents: files of every kind, cut into parts that workers read on their own."""
 
 from tokpack.sources.base import (
-    FORMATS,
     RAW_BYTES_KEPT,
     BadRecord,
     DocumentBatch,
@@ -23,7 +22,6 @@ __all__ = [
     "BLOCK_BYTES",
     "COMPRESSIONS",
     "DOCUMENT_SUFFIXES",
-    "FORMATS",
     "RAW_BYTES_KEPT",
     "SUFFIXES",
     "ArrowStream",

@@ -12,6 +12,7 @@ import xxhash
 from tokpack import storage
 from tokpack.display import brief
 from tokpack.errors import InputError
+from tokpack.input_formats import FORMATS
 from tokpack.sources.compression import COMPRESSIONS
 from tokpack.sources.values import select_values
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from tokpack.sources.values import Values
 
-FORMATS = ("jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "wet", "file")
 
 STDIN = "-"
 PATH = "path"  # the column with the name of the file, or archive member, that is a document
@@ -76,11 +76,7 @@ class Source:
     @property
     def unit(self) -> str:
         """What messages count in it, "" for lines."""
-        if self.format in ("csv", "tsv"):
-            return "row number"
-        if self.format in ("json", "wet"):
-            return "record number"
-        return "document number" if self.memory is not None or self.format == "file" else ""
+        return "document number" if self.memory is not None else FORMATS[self.format].unit
 
     @property
     def is_on_disk(self) -> bool:

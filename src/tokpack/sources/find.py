@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tokpack import storage
 from tokpack.errors import InputError, Remark, StoreError, UsageError, option
+from tokpack.input_formats import FORMATS
 from tokpack.quantities import counted
-from tokpack.sources.base import FORMATS, STDIN, Source, is_pipe, printable
+from tokpack.sources.base import STDIN, Source, is_pipe, printable
 from tokpack.sources.compression import bare_name
 from tokpack.sources.detect import (
     ARCHIVE,

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError, UsageError
+from tokpack.input_formats import FORMATS
 from tokpack.sources.archives import read_file
 from tokpack.sources.base import PATH, BadRecord, Limits, Part
 from tokpack.sources.columns import read_columns, row_weights, rows_before
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tokpack.sources.rows import Columns
 
 
-LINE_FORMATS = ("jsonl", "json", "text")
+LINE_FORMATS = tuple(name for name, one in FORMATS.items() if one.is_of_lines)
 BLOCK_BYTES = 1 << 20
 
 

@@ -129,6 +129,11 @@ def load_library() -> Any:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import tokenizers
 
+    if not hasattr(tokenizers.Tokenizer, "from_str"):  # version 1 has little but encode and decode
+        raise TokenizerError(
+            "this release of the tokenizers library lacks what tokpack uses of it: pip install "
+            "'tokenizers<1'"
+        )
     return tokenizers
 
 

@@ -78,8 +78,8 @@ class MarkingEncoder:
         elif not isinstance(tokenizer, HuggingFaceTokenizer):
             raise TokenizerError(
                 f"tokenizer {tokenizer.name} ({tokenizer.kind}) never encodes special tokens found "
-                "in text, of which templates of conversations are made: give the folder, or the "
-                "name, of the model with its tokenizer.json"
+                "in text, and chat templates write them as text: give the folder, or the name, of "
+                "the model with its tokenizer.json"
             )
 
     def encode(

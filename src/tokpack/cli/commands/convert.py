@@ -56,7 +56,7 @@ formats:
   bridge     NAME.idx.parquet, packed, as Megatron-Bridge has it; from: parquet
   neox       OUTPUT_document and OUTPUT_label_document of GPT-NeoX
 
-Which tokens are trained, the mask of a dataset, goes along: as labels, of which -100 does
+Which tokens are trained, the mask of a dataset, goes along: as labels, where -100 does
 not count, or as a mask, to and from all but npy, raw and llm.c.
 
 examples:
