@@ -168,7 +168,8 @@ def options_of(record: Any) -> Mapping[str, Option]:
 
 def check_options(request: Any) -> None:
     """Check all options of a frozen dataclass, and make integers of any type ints. UsageError."""
-    for one in options_of(type(request)).values():
+    record: Any = type(request)
+    for one in options_of(record).values():
         object.__setattr__(request, one.name, one.checked(getattr(request, one.name)))
 
 
