@@ -62,7 +62,7 @@ def test_a_loaded_model_has_the_names_of_its_checkpoint(prefix: str, tmp_path: P
     assert torch.equal(model.get_parameter("norm.weight"), stored["norm.weight"])
     for more in ({}, {"position_ids": torch.full((2, 33), 32)}):
         with pytest.raises(
-            tokpack.UsageError, match="33 positions, of which the model has learned 32"
+            tokpack.UsageError, match="33 positions: the model has learned only 32"
         ):
             model(torch.zeros(2, 33, dtype=torch.int64), **more)
     model(torch.zeros(2, 5, dtype=torch.int64)).sum().backward()

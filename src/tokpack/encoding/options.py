@@ -14,6 +14,7 @@ from tokpack.chat import ChatOptions
 from tokpack.chat.rendered import NO_VARIABLES, PAIRS, Rewriting, ToolArguments, Truncate
 from tokpack.display import brief
 from tokpack.errors import UsageError, option
+from tokpack.input_formats import FORMATS
 from tokpack.machine import usable_cores
 from tokpack.option import check_options, in_group, list_of, options_of
 from tokpack.storage.objects.urls import is_url, shown
@@ -279,10 +280,7 @@ class EncodeOptions(ChatRequest):
         "auto",
         "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, wet; file: a document a file",
         "FORMAT",
-        choices=(
-            *("auto", "jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "wet"),
-            "file",
-        ),
+        choices=("auto", *FORMATS),
     )
     json_path: str | None = _input(
         None, "the key (a.b: b inside of a) of the list that has the records of a JSON file", "KEY"

@@ -154,6 +154,8 @@ class _Parser:
     def _value(self, key: str, value: Any) -> Any:
         try:
             value = _SINGLE[key].read(value)
+            if key == "fim" and not isinstance(value, Mapping):
+                raise TypeError
             return os.path.join(self._folder, value) if key == "cache" else value
         except (TypeError, ValueError, OverflowError):
             self._fail(f"{key} is {brief(value)}, expected {_SINGLE[key].expected}")
