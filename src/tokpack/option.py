@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -97,7 +98,10 @@ class Option:
         return tuple(_single(self.kind, item) for item in items)
 
     def checked(self, value: Any) -> Any:
-        """The value, with an integer of any type as an int. UsageError if it cannot be this."""
+        """The value, with an integer of any type as an int, and a path as text.
+
+        UsageError if it cannot be this.
+        """
         if self.many or (value is None and self.optional):
             return value
         good, expected = True, self.expected
@@ -105,6 +109,7 @@ class Option:
             if self.choices:
                 good, expected = str(value) in self.choices, f"one of {', '.join(self.choices)}"
             elif self.kind is str:
+                value = os.fspath(value) if isinstance(value, os.PathLike) else value
                 good, expected = isinstance(value, str), f"text: {self.help}"
             elif self.kind in (int, float):
                 value = operator.index(value) if self.kind is int else value

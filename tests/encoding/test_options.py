@@ -84,3 +84,15 @@ def test_face() -> None:
     assert dir(tokpack) == sorted(tokpack.__all__)
     with pytest.raises(AttributeError, match="no attribute 'detokenize'"):
         _ = tokpack.detokenize
+
+
+def test_paths_and_integers_of_any_type_are_taken() -> None:
+    options = EncodeOptions(
+        inputs=("a",),
+        chat=True,
+        chat_template=Path("t.jinja"),  # type: ignore[arg-type]
+        scratch=Path("s"),  # type: ignore[arg-type]
+        limit=np.int64(3),  # type: ignore[arg-type]
+    )
+    assert (options.chat_template, options.scratch) == ("t.jinja", "s")
+    assert type(options.limit) is int

@@ -61,9 +61,7 @@ def test_a_loaded_model_has_the_names_of_its_checkpoint(prefix: str, tmp_path: P
     assert names == {name for name in stored if ":" not in name}
     assert torch.equal(model.get_parameter("norm.weight"), stored["norm.weight"])
     for more in ({}, {"position_ids": torch.full((2, 33), 32)}):
-        with pytest.raises(
-            tokpack.UsageError, match="33 positions: the model has learned only 32"
-        ):
+        with pytest.raises(tokpack.UsageError, match="33 positions: the model has learned only 32"):
             model(torch.zeros(2, 33, dtype=torch.int64), **more)
     model(torch.zeros(2, 5, dtype=torch.int64)).sum().backward()
     assert model.get_parameter("embedding.word.weight").grad is not None
