@@ -269,7 +269,7 @@ def test_several_files_as_neox_has_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["tokpack_blend: 1\n", "datasets: {wiki: 0.3, owt: 0.7}\n"])
 @pytest.mark.parametrize("way", ["", "--data-path ", "--train-data-path "])
 def test_the_length_of_a_blend_file(tmp_path: Path, text: str, way: str) -> None:
-    """Flag > configuration > blend file > default, however the blend file is named."""
+    """Flag > blend file > configuration > default, however the command line names the blend."""
     path, other = tmp_path / "blend.yaml", tmp_path / "config.yaml"
     field = "train_data_path" if "train" in way else "data_path"
     path.write_text(text)
@@ -280,7 +280,8 @@ def test_the_length_of_a_blend_file(tmp_path: Path, text: str, way: str) -> None
     assert config(f"--train-tokens 6400 {way}{path}").train_samples == 100
     other.write_text("seq-length: 48")
     for line in (f"{other} {way}{path}", f"{way}{path} {other}" if not way else f"{other} {path}"):
-        assert config(line).seq_length == 48
+        assert config(line).seq_length == 64
+        assert any("seq_length 64 overrides seq-length 48" in one for one in config(line).notes)
     assert config(f"{other} --seq-length 32 {way}{path}").seq_length == 32
     path.write_text(f"{text}seq_length: many\n")
     with pytest.raises(UsageError, match="seq_length"):
@@ -289,12 +290,20 @@ def test_the_length_of_a_blend_file(tmp_path: Path, text: str, way: str) -> None
         config(f"--data-path {tmp_path}/no.yaml")
 
 
+def test_the_length_for_a_model_with_few_positions() -> None:
+    assert config("--max-position-embeddings 512").seq_length == 512
+    assert config("--max-position-embeddings 4096").seq_length == 1024
+    assert config("--max-position-embeddings 512 --seq-length 64").seq_length == 64
+
+
 def test_a_blend_file_that_a_configuration_names(tmp_path: Path) -> None:
     blend = tmp_path / "blend.yml"
     blend.write_text("datasets: [wiki]\nseq_length: 64\n")
     path = write(tmp_path / "config.yaml", {"data_path": str(blend)})
     assert config(path).seq_length == 64
     assert config(f"{path} --data-path wiki").seq_length == 1024
+    path = write(tmp_path / "config.yaml", {"data_path": str(blend), "seq_length": 48})
+    assert config(path).seq_length == 48
 
 
 def test_what_a_blend_file_says_beside_its_datasets(tmp_path: Path) -> None:

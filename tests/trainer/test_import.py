@@ -124,6 +124,9 @@ def test_logits_are_equal(tmp_path: Path, kind: str, settings: dict[str, Any]) -
     assert expected.std() > 0.1
     assert (found - expected).abs().max() <= EXACT
     # A run takes its model from config.yaml, and the export has the weights as they were.
+    settings = (tmp_path / "out/config.yaml").read_text()
+    assert "max_position_embeddings: 64\n" in settings
+    assert "seq_length" not in settings  # which is the data's
     config = resolve([str(tmp_path / "out/config.yaml")]).config
     assert ModelConfig.of(config, VOCAB) == weights.model
     tokpack.export(tmp_path / "out", tmp_path / "again", progress=told.append)
@@ -329,7 +332,7 @@ def test_what_describes_the_ids_goes_with_the_model(
     assert main(["model", "import", str(tmp_path / "model"), "-o", str(tmp_path / "out")]) == 0
     done = capsys.readouterr()
     assert done.out == f"{tmp_path / 'out'}\n"
-    assert f"{tmp_path / 'out'}/config.yaml --load {tmp_path / 'out'}" in done.err
+    assert f"{tmp_path / 'out'}/config.yaml --load {tmp_path / 'out'} --finetune" in done.err
     assert "tokenizer" not in done.err
     assert main(["generate", str(tmp_path / "out"), "--prompt", "A", "--tokens", "2"]) == 0
 

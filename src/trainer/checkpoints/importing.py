@@ -137,7 +137,9 @@ def import_model(
             write_tensors(work / file, {name: _read(weights, name, stage) for name, _ in group})
             files[file] = digest_file(work / file)
         notes = [f"# passed over: {one}: {value}\n" for one, value in weights.accepted.items()]
-        save_config(config, "".join(notes) + yaml.safe_dump(model, sort_keys=False), ())
+        # It says the most positions, and not a length to train at: that is the data's.
+        settings = {name: value for name, value in model.items() if name != "seq_length"}
+        save_config(config, "".join(notes) + yaml.safe_dump(settings, sort_keys=False), ())
         try:
             state = RunState(0, 0, {}, {}, model, tokenizer, dict(weights.accepted))
             folders.commit(target, state_text(state, {}, files), keep=0)

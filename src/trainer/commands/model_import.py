@@ -43,7 +43,7 @@ DIR/config.yaml has the model's settings, for `tokpack train`.
 
 examples:
   tokpack model import pythia-160m -o base
-  tokpack train base/config.yaml --load base --save run --data-path wiki
+  tokpack train base/config.yaml --load base --finetune --save run --data-path wiki
   tokpack model import 20B_checkpoints --config 20B.yml -o neox
 """,
     "MODEL -o DIR [flags]",
@@ -75,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     terminal.say(f"{output}: {count} parameters, {weights.model.vocab_size:,} ids")
     name = shlex.quote(output)
     terminal.say("config.yaml has the model's settings, to go on with:")
-    terminal.say(f"  tokpack train {name}/config.yaml --load {name} --save ... --data-path ...")
+    words = f"{name}/config.yaml --load {name} --finetune --save ... --data-path ..."
+    terminal.say(f"  tokpack train {words}")
     terminal.print_paths(output)
     return 0

@@ -46,7 +46,7 @@ def configure(values: Overrides, world_size: int, neox: bool) -> Config:
     fields are derived are removed from ``values``.
     """
     like = values.pop("like", "")
-    for step in (_needs, _samples, _data, _model, _weights, _recomputation):
+    for step in (_needs, _length, _samples, _data, _model, _weights, _recomputation):
         step(values)
     _mlp(values, neox, like)
     _fill_in_batch(values, world_size)
@@ -74,6 +74,13 @@ def _needs(values: Overrides) -> None:
         if values.pop(name, None) is value and values.default(setting) != needed:
             text, word = str(value).lower(), "true" if needed is True else needed
             raise UsageError(f"{option(name)} {text} needs {option(setting)} {word}")
+
+
+def _length(values: Overrides) -> None:
+    """Derive the length of samples for a model that has fewer positions than the default."""
+    positions = values.get("max_position_embeddings")
+    if positions is not None and "seq_length" not in values:
+        values["seq_length"] = min(values.default("seq_length"), positions)
 
 
 def _samples(values: Overrides) -> None:
