@@ -174,12 +174,13 @@ def flag_names(*groups: Group) -> dict[str, str]:
 
 
 def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The flags of a command that are keyword-only parameters of its function, by name."""
+    """The given flags of a command that are keyword-only parameters of its function, by name."""
     from inspect import Parameter, signature
 
     parameters = signature(function).parameters.values()
     names = {one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
-    return {name: value for name, value in vars(arguments).items() if name in names}
+    given = vars(arguments).items()
+    return {name: value for name, value in given if name in names and value is not None}
 
 
 def keep_one(arguments: argparse.Namespace, *flags: str) -> None:
