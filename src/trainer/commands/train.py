@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tokpack.cli.option_flags import flag_of
+from tokpack.cli.option_flags import flags_from
 from tokpack.cli.parser import Flag, Group, Page
 
 from ..config.config import GROUPS
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from tokpack.option import Option
 
 
+_flag_of = flags_from(SETTINGS)
 _VALUES = {int: "N", float: "X", str: "T"}  # of settings that name no other
 
 
 def _flag(one: Option) -> Flag:
     """A setting as its help page shows it; ``config.flags`` parses it."""
     value = "" if one.kind is bool else one.value or _VALUES.get(one.kind, "")
-    return flag_of(SETTINGS, one.name, **({"metavar": value} if value else {}))
+    return _flag_of(one.name, **({"metavar": value} if value else {}))
 
 
 PAGE = Page(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import blends, terminal
 from tokpack.cli.inputs import of_dataset, tokenizer_paths
-from tokpack.cli.option_flags import flag_of
+from tokpack.cli.option_flags import flags_from
 from tokpack.cli.parser import Group, Page, flag, flag_names, flags, number, positive
 from tokpack.errors import UsageError
 from tokpack.samples.blend.spec import OPTIONS
@@ -23,7 +22,7 @@ MAX_EPOCHS = 4.0
 _MOST_WARNINGS = 20
 
 
-setting = partial(flag_of, OPTIONS)
+setting = flags_from(OPTIONS)
 
 
 def named(text: str) -> tuple[str, str]:
