@@ -243,9 +243,7 @@ def _hashed(shard: Shard, ends: Int64s) -> Iterator[tuple[Any, npt.NDArray[Any]]
             "bytes": arrow.nulls(count, arrow.int64()),
             "tokens": array_of(np.diff(bounds)),
             "text_xxh3": arrow.nulls(count, arrow.binary(16)),
-            "tokens_xxh3": arrow.Array.from_buffers(
-                arrow.binary(16), count, [None, arrow.py_buffer(digests)]
-            ),
+            "tokens_xxh3": array_of(digests, arrow.binary(16)),
         }
         yield arrow.table(columns), tokens
 
