@@ -69,7 +69,7 @@ class Option:
     @property
     def expected(self) -> str:
         """What kind of value it takes, in words."""
-        return EXPECTED.get(self.kind, "a path" if "PathLike" in self.hint else "a mapping")
+        return EXPECTED.get(self.kind, "a mapping")
 
     @property
     def default_words(self) -> str:

@@ -152,6 +152,11 @@ def test_a_cache_is_relative_to_the_file_too(folder: Path) -> None:
     assert opened.fingerprint == open_blend(values).train.fingerprint
 
 
+def test_a_cache_whose_name_is_a_number_to_yaml(folder: Path) -> None:
+    (folder / "blend.yaml").write_text("datasets: [wiki]\ncache: 2024\n")
+    assert read_blend(str(folder / "blend.yaml")).cache == str(folder / "2024")
+
+
 def test_a_file_reached_by_a_link_has_the_same_datasets(folder: Path) -> None:
     (folder / "deep" / "configs").mkdir(parents=True)
     (folder / "link").symlink_to("deep/configs")

@@ -156,7 +156,7 @@ class _Parser:
             value = _SINGLE[key].read(value)
             if key == "fim" and not isinstance(value, Mapping):
                 raise TypeError
-            return os.path.join(self._folder, value) if key == "cache" else value
+            return os.path.join(self._folder, str(value)) if key == "cache" else value
         except (TypeError, ValueError, OverflowError):
             self._fail(f"{key} is {brief(value)}, expected {_SINGLE[key].expected}")
 
