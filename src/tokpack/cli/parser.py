@@ -173,7 +173,7 @@ def flag_names(*groups: Group) -> dict[str, str]:
     }
 
 
-def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
+def given_options(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """The given flags of a command that are keyword-only parameters of its function, by name."""
     from inspect import Parameter, signature
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import summary, terminal
-from tokpack.cli.parser import Group, flag_names, flags, options_of, parse
+from tokpack.cli.parser import Group, flag_names, flags, given_options, parse
 from tokpack.counts import counts_last
 from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
 from tokpack.quantities import bytes_text, count_text, counted, time_text
@@ -72,7 +72,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
     datasets = []
     for number in numbers_of(arguments.shard, plan.shards):
         with terminal.Reporter(arguments.log_interval) as report, _outcome_is_told():
-            options = options_of(encode_shard, arguments)
+            options = given_options(encode_shard, arguments)
             manifests = encode_shard(plan, prefix, number, **options, progress=report)
         names = plan.prefixes(prefix, number).values()
         for name, manifest in zip(names, manifests, strict=True):

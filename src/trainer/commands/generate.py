@@ -7,7 +7,7 @@ import math
 import sys
 from itertools import chain
 
-from tokpack.cli.parser import Group, Page, flags, number, options_of
+from tokpack.cli.parser import Group, Page, flags, given_options, number
 from tokpack.display import data_text
 
 from .model_export import CHECKPOINTS, PARTS, open_named
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise tokenizer
     from ..generate import generate
 
-    texts = generate(weights, tokenizer, arguments.prompt, **options_of(generate, arguments))
+    texts = generate(weights, tokenizer, arguments.prompt, **given_options(generate, arguments))
     for text in chain([arguments.prompt], texts, ["\n"]):
         sys.stdout.write(data_text(text))
         sys.stdout.flush()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import RARE, tokenizer_flag, tokenizer_given, tokenizer_paths
-from tokpack.cli.parser import Group, Page, flags, number, options_of
+from tokpack.cli.parser import Group, Page, flags, given_options, number
 from tokpack.errors import needs_extra
 from tokpack.quantities import count_text
 
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     missing = isinstance(tokenizer, Exception)
     from ..checkpoints.export import export
 
-    options = options_of(export, arguments) | {
+    options = given_options(export, arguments) | {
         "tokenizer": None if missing else tokenizer,
         "inputs": [*arguments.inputs, *tokenizer_paths(arguments)],
     }

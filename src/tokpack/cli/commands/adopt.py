@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tokpack.cli import summary, terminal
 from tokpack.cli.inputs import RARE, tokenizer_flag, tokenizer_given
 from tokpack.cli.option_flags import encode_flag
-from tokpack.cli.parser import Group, Page, flags, options_of
+from tokpack.cli.parser import Group, Page, flags, given_options
 from tokpack.display import shown
 
 _SHOWN = 60  # characters of a document
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokpack.dataset.adopt import adopt
 
     (prefix,) = arguments.inputs
-    options = {**options_of(adopt, arguments), **tokenizer_given(arguments)}
+    options = {**given_options(adopt, arguments), **tokenizer_given(arguments)}
     with terminal.Reporter() as report:
         manifest = adopt(prefix, **options, progress=report)
     results = [(prefix_of(prefix), manifest)]

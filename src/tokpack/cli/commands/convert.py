@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flags, number, options_of
+from tokpack.cli.parser import Group, Page, flags, given_options, number
 from tokpack.quantities import time_text
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     source, output = arguments.inputs
     with terminal.Reporter() as report:
-        result = convert(source, output, **options_of(convert, arguments), progress=report)
+        result = convert(source, output, **given_options(convert, arguments), progress=report)
     for line in result.notes:
         terminal.note(line)
     terminal.say(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_given
-from tokpack.cli.parser import Group, Page, flags, options_of, output_prefix
+from tokpack.cli.parser import Group, Page, flags, given_options, output_prefix
 from tokpack.display import shown
 from tokpack.errors import UsageError
 from tokpack.quantities import counted, percent, time_text
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokpack.documents import decontaminate
 
     inputs, output = matching_datasets(arguments.inputs), arguments.output
-    options = {**options_of(decontaminate, arguments), **tokenizer_given(arguments)}
+    options = {**given_options(decontaminate, arguments), **tokenizer_given(arguments)}
     with terminal.Reporter() as reporter:
         result = decontaminate(inputs, output, **options, progress=reporter)
     _tell(result, reporter.seconds)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flag, flags, options_of, output_prefix
+from tokpack.cli.parser import Group, Page, flag, flags, given_options, output_prefix
 from tokpack.errors import UsageError
 from tokpack.quantities import percent, time_text
 
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     output, inputs = arguments.output, matching_datasets(arguments.inputs)
     with terminal.Reporter() as reporter:
-        report = dedup(inputs, output, **options_of(dedup, arguments), progress=reporter)
+        report = dedup(inputs, output, **given_options(dedup, arguments), progress=reporter)
     _tell(output, report, reporter.seconds)
     if arguments.json:
         shares = {"datasets": report.datasets, "clusters": report.clusters}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import summary, terminal
 from tokpack.cli.inputs import datasets_in, matching_datasets
-from tokpack.cli.parser import Group, Page, flag, flags, options_of, output_prefix
+from tokpack.cli.parser import Group, Page, flag, flags, given_options, output_prefix
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokpack.dataset.merge import merge
 
     with terminal.Reporter() as report:
-        manifest = merge(inputs, output, **options_of(merge, arguments), progress=report)
+        manifest = merge(inputs, output, **given_options(merge, arguments), progress=report)
     if arguments.virtual:
         terminal.say(summary.describe(output, manifest) + " in its pieces")
         terminal.say("  it needs the pieces where they are; move it only together with them")

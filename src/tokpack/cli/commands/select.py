@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import summary, terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flags, number, options_of, output_prefix
+from tokpack.cli.parser import Group, Page, flags, given_options, number, output_prefix
 from tokpack.quantities import counted
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
     from tokpack.documents import select
 
     output, rest = arguments.output, arguments.rest
-    manifest = select(matching_datasets(arguments.inputs), output, **options_of(select, arguments))
+    manifest = select(
+        matching_datasets(arguments.inputs), output, **given_options(select, arguments)
+    )
     results = [(output, manifest), *([(rest, Manifest.load(rest))] if rest else [])]
     for name, one in results:
         terminal.say(summary.describe(name, one))

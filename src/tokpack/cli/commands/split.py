@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tokpack.cli import summary, terminal
-from tokpack.cli.parser import Group, Page, flags, number, options_of, output_prefix
+from tokpack.cli.parser import Group, Page, flags, given_options, number, output_prefix
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     (prefix,), output = arguments.inputs, arguments.output
     with terminal.Reporter() as report:
-        results = split(prefix, output, **options_of(split, arguments), progress=report)
+        results = split(prefix, output, **given_options(split, arguments), progress=report)
     summary.show(results, report.seconds)
     summary.show_conserved([prefix], [name for name, _ in results])
     summary.print_made(results, arguments)
