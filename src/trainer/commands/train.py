@@ -25,7 +25,7 @@ _VALUES = {int: "N", float: "X", str: "T"}  # of settings that name no other
 
 def _flag(one: Option) -> Flag:
     """A setting as its help page shows it; ``config.flags`` parses it."""
-    value = "" if one.kind is bool else one.value or _VALUES.get(one.kind, "")
+    value = one.value or _VALUES.get(one.kind)
     return _flag_of(one.name, **({"metavar": value} if value else {}))
 
 
