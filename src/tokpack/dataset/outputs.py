@@ -399,7 +399,7 @@ class NewFiles(AtomicFiles):
                 else:
                     size = os.path.getsize(self._here(url))
                     put = functools.partial(send, self._here(url), url)
-                objects.write(url, self._folder.noted(url, size, put))
+                objects.write(url, self._folder.note.noted(url, size, put))
             objects.check()
         for url, kind in self._outputs:
             if kind is MANIFEST and (manifest := Manifest.find(self._here(_prefix(url)))):

@@ -21,21 +21,19 @@ from tokpack.dataset.table import dropped_path, table_path
 from tokpack.encoding.publish import check_replaced, piece_names, rejects_path
 from tokpack.errors import BusyError, FormatError, InputError, OutputError, UsageError, option
 from tokpack.storage import exists, stat
-from tokpack.storage.disk import UNFINISHED, identity, read_object, remove_file, replace_json
+from tokpack.storage.disk import UNFINISHED, remove_file
 from tokpack.storage.disk.lock import Lock
-from tokpack.storage.objects.upload import TakenError, abort, check_writable, send
+from tokpack.storage.objects.upload import TakenError, check_writable, send
 from tokpack.storage.objects.urls import shown
 from tokpack.storage.outputs import NewObjects, check_unchanged, remove
-from tokpack.storage.scratch import remove_sent, scratch_path
+from tokpack.storage.scratch import SentNote, scratch_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.plan import Plan
-    from tokpack.storage.objects.urls import PutMode, StoredObject
 
-_NOTE = "sent.json"
 _TRIES = 4  # to send a shard that another machine may make at the same time
 
 
@@ -57,7 +55,7 @@ class Delivery:
         self._prefixes = options.output_names
         self._folder = scratch_path(options.output, options.scratch)
         self._lock = contextlib.ExitStack()
-        self._note = os.path.join(self._folder, _NOTE)
+        self._note = SentNote(self._folder)
         self.options = replace(
             options,
             output=self._here(options.output),
@@ -97,7 +95,7 @@ class Delivery:
 
         It is called if that dataset is complete on the store by now.
         """
-        if os.path.exists(self._note):
+        if os.path.exists(self._note.path):
             with contextlib.suppress(BusyError):
                 self._hold()
                 self._remove_partial()
@@ -124,7 +122,7 @@ class Delivery:
                 write_hub_card(prefix, manifest)
         for url in (*self._data(), *map(manifest_path, datasets)):
             remove_file(self._here(url))
-        remove_file(self._note)
+        remove_file(self._note.path)
 
     def _send(self, plan: Plan, datasets: Mapping[str, Manifest]) -> None:
         # Another machine may make the same dataset at the same time, and nothing on a store locks.
@@ -166,8 +164,11 @@ class Delivery:
                     objects.remove(url)
             for url in data:
                 if os.path.exists(self._here(url)):
-                    put = functools.partial(self._send_file, url)
-                    objects.write(url, put, stays=self._is_shard)
+                    self._check()
+                    here = self._here(url)
+                    put = functools.partial(send, here, url)
+                    noted = self._note.noted(url, os.path.getsize(here), put)
+                    objects.write(url, noted, stays=self._is_shard)
             for prefix, manifest in datasets.items():
                 if manifest_path(prefix) not in kept_urls:
                     self._send_manifest(prefix, manifest, plan, objects)
@@ -179,16 +180,8 @@ class Delivery:
         A dataset that is whole stays. So do files of a shard, because another machine may rely on
         the same bytes there; they are replaced when the shard is made.
         """
-        sent = self._sent()
-        for url in filter(lambda url: _name(url) in sent, self._data()):
-            upload, etag = sent[_name(url)]
-            if not self._is_shard:
-                here = identity(self._here(url))
-                whole = map(manifest_path, self._prefixes.values())
-                remove_sent(url, here.size if here else -1, upload, etag, whole)
-            elif upload:
-                abort(url, upload)
-        remove_file(self._note)
+        whole = map(manifest_path, self._prefixes.values())
+        self._note.remove_objects(whole, only_uploads=self._is_shard)
 
     def _send_manifest(
         self, prefix: str, manifest: Manifest, plan: Plan, objects: NewObjects
@@ -214,27 +207,6 @@ class Delivery:
             if objects.are_there([bin_path(prefix), idx_path(prefix)]):
                 remove(manifest_path(prefix), there)
             raise error from None
-
-    def _send_file(self, url: str, mode: PutMode, check: Callable[[], None]) -> StoredObject:
-        """Send one file. A note beside it has its upload while that goes on, and then its ETag.
-
-        The note is written before the file is sent. So after a kill the next run knows every object
-        that this one may have made, and can remove it.
-        """
-
-        def note(upload: str = "", etag: str = "") -> None:
-            replace_json(self._note, self._sent() | {_name(url): (upload, etag)})
-
-        self._check()
-        note()
-        try:
-            sent = send(self._here(url), url, mode, begun=note, check=check)
-        except TakenError:  # the object there is not ours, so the next run must not remove it
-            others = {name: one for name, one in self._sent().items() if name != _name(url)}
-            replace_json(self._note, others)
-            raise
-        note(etag=sent.etag)
-        return sent
 
     def _differs(self, prefix: str, manifest: Manifest) -> OutputError:
         """The error if another machine has finished meanwhile, with other bytes."""
@@ -274,13 +246,6 @@ class Delivery:
         except (InputError, FormatError):
             pieces = None
         return piece_names(prefix, len(pieces) if pieces else 1)
-
-    def _sent(self) -> dict[str, tuple[str, str]]:
-        """The objects that a run has begun to send: (upload that goes on, ETag once sent)."""
-        if not os.path.exists(self._note):
-            return {}
-        noted = read_object(self._note).items()
-        return {name: (str(upload), str(etag)) for name, (upload, etag) in noted}
 
 
 def _name(url: str) -> str:

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import BusyError, OutputError
 from tokpack.storage import exists, stat
-from tokpack.storage.disk import cannot_write, read_object, replace_json
+from tokpack.storage.disk import cannot_write, read_object, remove_file, replace_json
 from tokpack.storage.disk.lock import Lock, held
-from tokpack.storage.objects.upload import abort
+from tokpack.storage.objects.upload import TakenError, abort
 from tokpack.storage.outputs import remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tokpack.storage.objects.urls import StoredObject
-
-_NOTE = "sent.json"  # in the folder: what was sent, by URL
 
 
 class ScratchFolder:
@@ -39,7 +37,7 @@ class ScratchFolder:
             self.name = tempfile.mkdtemp(prefix=f"{name}-", dir=where)
         self._lock = ExitStack()
         self._lock.enter_context(held(self.name))
-        self._sent: dict[str, tuple[int, str, str]] = {}
+        self.note = SentNote(self.name)
 
     def __enter__(self) -> str:
         return self.name
@@ -47,27 +45,6 @@ class ScratchFolder:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             shutil.rmtree(self.name, ignore_errors=True)
-
-    def noted(
-        self, url: str, size: int, put: Callable[..., StoredObject]
-    ) -> Callable[..., StoredObject]:
-        """``put``, but with notes in the folder of what it sends, which ``remove_left`` reads.
-
-        ``size`` is that of the object. It is noted before it is sent, so there is no moment at
-        which an object is on the store and not in a note.
-        """
-
-        def note(upload: str = "", etag: str = "") -> None:
-            self._sent[url] = (size, upload, etag)
-            replace_json(os.path.join(self.name, _NOTE), self._sent)
-
-        def send(**more: Any) -> StoredObject:
-            note()
-            written = put(**more, begun=note)
-            note(etag=written.etag)
-            return written
-
-        return send
 
 
 def scratch_path(path: str, where: str | None = None) -> str:
@@ -86,28 +63,63 @@ def remove_left(path: str, whole: Sequence[str] = ()) -> None:
     """
     for folder in glob.glob(glob.escape(scratch_path(path)) + "-*"):
         with suppress(BusyError, OutputError), Lock(folder):
-            _remove_objects(os.path.join(folder, _NOTE), whole)
+            SentNote(folder).remove_objects(whole)
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_objects(note: str, whole: Sequence[str]) -> None:
-    sent = read_object(note) if os.path.exists(note) else {}
-    for url, (size, upload, etag) in sent.items():
-        remove_sent(url, size, upload, etag, whole)
+class SentNote:
+    """The note in a folder of the objects that a command sends from it: sent.json.
 
-
-def remove_sent(url: str, size: int, upload: str, etag: str, whole: Iterable[str]) -> None:
-    """Remove an object of ``size`` bytes that a killed command has begun to send.
-
-    ``upload`` is aborted, if there was one. The object is removed if it is the one that was sent,
-    and if none of ``whole``, the last objects of an output, exists. OutputError, InputError.
+    An object is noted before it is sent. So there is no moment at which it is on the store and not
+    in the note, and after a kill the next command knows all that may be there.
     """
-    if upload:
-        abort(url, upload)
-    there = stat(url)
-    # If the command was killed while it sent, only the size of the object is known, and another
-    # machine may have made an equal one. Then that machine may have completed its output: so
-    # ``whole`` is looked at after the object, not before.
-    same = there and there.size == size and etag in ("", there.etag)
-    if there and same and not any(map(exists, whole)):
-        remove(url, there)
+
+    def __init__(self, folder: str) -> None:
+        self.path = os.path.join(folder, "sent.json")
+
+    def noted(
+        self, url: str, size: int, put: Callable[..., StoredObject]
+    ) -> Callable[..., StoredObject]:
+        """``put``, a function like ``send``, for an object of ``size`` bytes, that notes it."""
+
+        def note(upload: str = "", etag: str = "") -> None:
+            replace_json(self.path, self._read() | {url: (size, upload, etag)})
+
+        def send(**more: Any) -> StoredObject:
+            note()
+            try:
+                written = put(**more, begun=note)
+            except TakenError:  # the object there is not ours: the next command must not remove it
+                others = self._read()
+                del others[url]
+                replace_json(self.path, others)
+                raise
+            note(etag=written.etag)
+            return written
+
+        return send
+
+    def remove_objects(self, whole: Iterable[str], *, only_uploads: bool = False) -> None:
+        """Abort the uploads that were begun, and remove the objects and the note.
+
+        Objects stay if one of ``whole``, the last objects of an output, exists: it is complete
+        then. OutputError, InputError.
+        """
+        last = tuple(whole)
+        for url, (size, upload, etag) in self._read().items():
+            if upload:
+                abort(url, upload)
+            there = None if only_uploads else stat(url)
+            # If the command was killed while it sent, only the size of the object is known, and
+            # another machine may have made an equal one. Then that machine may have completed its
+            # output: so ``whole`` is looked at after the object, not before.
+            same = there and there.size == size and etag in ("", there.etag)
+            if there and same and not any(map(exists, last)):
+                remove(url, there)
+        remove_file(self.path)
+
+    def _read(self) -> dict[str, tuple[int, str, str]]:
+        """By URL: the size, the upload that goes on, and the ETag once it was sent."""
+        noted = read_object(self.path) if os.path.exists(self.path) else {}
+        # Notes of old runs have no URLs: what they name stays, and the run says that it exists.
+        return {url: one for url, one in noted.items() if "://" in url}
