@@ -74,6 +74,10 @@ $(VENV)/trainer: $(VENV)/needs-train $(VENV)/installed
 $(VENV)/developer: $(VENV)/needs-dev $(VENV)/installed
 	@touch $(VENV)/trainer $(VENV)/needs-test $(VENV)/tester $@
 
+# The library's next version, in a folder of its own: a test compares both.
+$(VENV)/tokenizers-1: | $(VENV)/created
+	@$(INSTALL) --no-deps --target $@ tokenizers==1.0.0rc3
+
 $(VENV)/tester: $(VENV)/needs-test $(VENV)/installed
 	@touch $@
 

@@ -75,7 +75,8 @@ def tokenizers(folder: Path) -> Library:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    return _texts, lambda texts: [e.ids for e in tokenizer.encode_batch_fast(texts)]
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)  # not in version 1
+    return _texts, lambda texts: [e.ids for e in encode(texts)]
 
 
 def transformers(folder: Path) -> Library:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import ujson
 
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers.base import SpecialMode, Tokenizer, texts_of
-from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build, encode_batch, load_library
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build, encode_batch
 from tokpack.tokenizers.native import CoreTokenizer
 from tokpack.tokenizers.ranks import EOD, parse_merges
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -85,17 +86,24 @@ def first_documents(
 def reference(tokenizer: CoreTokenizer, mode: SpecialMode) -> tokenizers.Tokenizer:
     """The Hugging Face library's tokenizer, from the files that the native one was read from."""
     files = tokenizer.reference_in(mode)
-    if len(files) == 1:
-        return build(files[0], special_tokens=mode, where=f"tokenizer {tokenizer.name}")
-    library: Any = load_library()
+    raw = files[0] if len(files) == 1 else _of_gpt2(files, Path(tokenizer.name), mode)
+    return build(raw, special_tokens=mode, where=f"tokenizer {tokenizer.name}")
+
+
+def _of_gpt2(files: tuple[bytes, ...], name: Path, mode: SpecialMode) -> bytes:
+    """The tokenizer.json of GPT-2's vocab.json and merges.txt."""
     raw_vocab, raw_merges = files
     vocab = ujson.loads(raw_vocab)  # the strict reader has accepted it before
-    merges = list(zip(*parse_merges(raw_merges, Path(tokenizer.name)), strict=True))
-    twin: tokenizers.Tokenizer = library.Tokenizer(library.models.BPE(vocab, merges))
-    twin.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if mode == "encode" and EOD in vocab:
-        twin.add_special_tokens([library.AddedToken(EOD, special=True, normalized=False)])
-    return twin
+    merges = list(zip(*parse_merges(raw_merges, name), strict=True))
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    eod = {"id": vocab.get(EOD), "content": EOD, **flags, "special": True}
+    definition = {
+        "version": "1.0",
+        "added_tokens": [eod] if mode == "encode" and EOD in vocab else [],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False},
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+    }
+    return json.dumps(definition).encode()
 
 
 def library_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:

@@ -8,9 +8,12 @@ import itertools
 import json
 import os
 import re
+import tempfile
 import threading
 import time
 from functools import cached_property, partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import ujson
@@ -24,7 +27,7 @@ from tokpack.tokenizers.base import (
     Tokenizer,
     UnencodableError,
 )
-from tokpack.tokenizers.definition import decode_alphabet
+from tokpack.tokenizers.definition import decode_alphabet, encode_alphabet
 from tokpack.tokenizers.frame import FRAMED_BY_HAND, Frame, find_eod
 
 if TYPE_CHECKING:
@@ -62,29 +65,26 @@ def check_merges(raw: bytes, where: str) -> None:
         )
 
 
-def check_same_ids(tokenizer: tokenizers.Tokenizer, where: str) -> None:
-    """Refuse BPE dropout, with which a text has different ids each time. TokenizerError."""
-    dropout = getattr(tokenizer.model, "dropout", None)
-    if dropout:
+def check_definition(definition: dict[str, Any], where: str) -> None:
+    """Refuse a tokenizer.json that no dataset can be made with. TokenizerError.
+
+    With BPE dropout a text has different ids each time. Steps that make a huge text from a small
+    one could take all memory, and the library aborts the process then.
+    """
+    if isinstance(dropout := definition["model"].get("dropout"), (int, float)) and dropout:
         raise TokenizerError(
             f"{where}: its model leaves out merges at random (dropout is {dropout:.4g}), so no two "
             "runs would make the same dataset: set model.dropout to null in a copy of the file"
         )
-
-
-def check_growth(tokenizer: tokenizers.Tokenizer, where: str) -> None:
-    """Refuse steps that make a huge text from a small one. TokenizerError.
-
-    The library aborts the process if there is not enough memory.
-    """
     for what in ("normalizer", "decoder"):
-        if step := getattr(tokenizer, what):
-            growth = _growth(json.loads(step.__getstate__()))
-            if growth > _MOST_GROWTH:
-                raise TokenizerError(
-                    f"{where}: its {what} may make a text {growth:.3g} times as long, more than "
-                    f"{_MOST_GROWTH:,} times: it is broken, or meant to harm"
-                )
+        growth = 1.0
+        with contextlib.suppress(KeyError, TypeError, AttributeError, ValueError):  # malformed
+            growth = _growth(definition.get(what) or {})
+        if growth > _MOST_GROWTH:
+            raise TokenizerError(
+                f"{where}: its {what} may make a text {growth:.3g} times as long, more than "
+                f"{_MOST_GROWTH:,} times: it is broken, or meant to harm"
+            )
 
 
 def _growth(step: dict[str, Any]) -> float:
@@ -120,21 +120,81 @@ class TooLongError(Exception):
     """
 
 
-def load_library() -> Any:
+def load_library(what: str = "") -> Any:
     """Import ``tokenizers``, with one thread a process.
 
     Its own threads would compete with tokpack's workers, and it warns when a process that has used
-    them forks. A TOKENIZERS_PARALLELISM that is already set is respected.
+    them forks. A TOKENIZERS_PARALLELISM that is already set is respected. TokenizerError if it has
+    version 1, which only encodes and decodes, where ``what`` needs more of it.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import tokenizers
 
-    if not hasattr(tokenizers.Tokenizer, "from_str"):  # version 1 has little but encode and decode
+    if what and not hasattr(tokenizers.Tokenizer, "from_str"):
         raise TokenizerError(
-            "this release of the tokenizers library lacks what tokpack uses of it: pip install "
-            "'tokenizers<1'"
+            f"{what} needs an older tokenizers library than {tokenizers.__version__}: "
+            "pip install 'tokenizers<1'"
         )
     return tokenizers
+
+
+class _Version1:
+    """A tokenizer of the library's version 1, with those methods of version 0 that are used here.
+
+    Version 1 tells nothing of its vocabulary and of the tokens that it adds, so they are read from
+    the ``definition``.
+    """
+
+    encode_special_tokens = False
+
+    def __init__(self, raw: bytes, definition: dict[str, Any]) -> None:
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:  # it reads nothing but files
+            file.write(raw)
+            file.flush()
+            self._tokenizer = load_library().Tokenizer.from_file(file.name)
+        vocab = definition["model"]["vocab"]
+        self._added = {one["id"]: one for one in definition.get("added_tokens") or ()}
+        ids = vocab if isinstance(vocab, dict) else {one[0]: i for i, one in enumerate(vocab)}
+        self._ids = {**{one["content"]: i for i, one in self._added.items()}, **ids}
+        self.token_to_id = self._ids.get
+        self._raw = raw
+
+    def encode_batch(self, texts: list[str], *, add_special_tokens: bool) -> Any:
+        return self._tokenizer.encode_batch(
+            texts,
+            add_special_tokens=add_special_tokens,
+            encode_special_tokens=self.encode_special_tokens,
+            padding=None,
+            truncation=None,
+        )
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> Any:
+        framed, plain = (
+            self.encode_batch([text], add_special_tokens=added)[0].ids
+            for added in (add_special_tokens, False)
+        )
+        size = len(plain)
+        places = (i for i in range(len(framed) - size + 1) if framed[i : i + size] == plain)
+        begin = next(places, len(framed))
+        mask = [int(not begin <= i < begin + size) for i in range(len(framed))]
+        return SimpleNamespace(ids=framed, special_tokens_mask=mask)
+
+    def decode(self, ids: list[int], *, skip_special_tokens: bool) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+        return text
+
+    def id_to_token(self, token_id: int) -> str | None:
+        return next((token for token, i in self._ids.items() if i == token_id), None)
+
+    def get_vocab(self, *, with_added_tokens: bool) -> dict[str, int]:
+        assert with_added_tokens
+        return self._ids
+
+    def get_added_tokens_decoder(self) -> dict[int, Any]:
+        return {i: SimpleNamespace(**one) for i, one in self._added.items()}
+
+    def save(self, path: str) -> None:
+        Path(path).write_bytes(self._raw)
 
 
 def build(raw: bytes, *, special_tokens: SpecialMode, where: str) -> tokenizers.Tokenizer:
@@ -142,19 +202,42 @@ def build(raw: bytes, *, special_tokens: SpecialMode, where: str) -> tokenizers.
     library = load_library()
     check_merges(raw, where)
     try:
-        tokenizer: tokenizers.Tokenizer = library.Tokenizer.from_str(raw.decode("utf-8"))
+        if hasattr(library.Tokenizer, "from_str"):
+            tokenizer: Any = library.Tokenizer.from_str(raw.decode("utf-8"))
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+        else:
+            tokenizer = _Version1(raw, json.loads(raw))
     except BaseException as error:
         if not isinstance(error, Exception) and not _is_panic(error):
             raise
         raise TokenizerError(
             f"{where}: tokenizers {library.__version__} cannot read it: {message(str(error))}"
         ) from None
-    check_same_ids(tokenizer, where)
-    check_growth(tokenizer, where)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     tokenizer.encode_special_tokens = special_tokens == "text"
-    return tokenizer
+    return tokenizer  # type: ignore[no-any-return]
+
+
+def assembled(where: str, **parts: Any) -> tokenizers.Tokenizer:
+    """The library's tokenizer with some parts of a tokenizer.json; its BPE has no vocabulary."""
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    definition = {"version": "1.0", "model": model, **parts}
+    return build(json.dumps(definition).encode(), special_tokens="text", where=where)
+
+
+def normalized(normalizer: dict[str, Any], text: str) -> str:
+    """What a normalizer of the library makes of a text."""
+    flags = dict.fromkeys(("add_prefix_space", "trim_offsets", "use_regex"), False)
+    step = {"type": "ByteLevel", **flags}
+    alphabet = encode_alphabet([bytes([byte]) for byte in range(256)])
+    vocab = {character: i for i, character in enumerate(alphabet)}
+    model = {"type": "BPE", "vocab": vocab, "merges": []}
+    parts = {"normalizer": normalizer, "pre_tokenizer": step, "decoder": step, "model": model}
+    library: Any = assembled("a normalizer", **parts)
+    if hasattr(library, "normalizer"):
+        return str(library.normalizer.normalize_str(text))
+    # Version 1 gives no normalizer, but what it has made of the text, as bytes.
+    return str(library.decode(encode_batch(library, [text])[0], skip_special_tokens=False))
 
 
 def _is_panic(error: BaseException) -> bool:
@@ -168,8 +251,8 @@ def failures(what: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # The errors of the library have no class of their own.
-        if type(error) is not Exception and not _is_panic(error):
+        # The errors of the library have no class of their own; in version 1 they are ValueErrors.
+        if type(error) not in (Exception, ValueError) and not _is_panic(error):
             raise
         raise TokenizerError(f"{what}: {message(str(error))}") from None
 
@@ -192,7 +275,8 @@ def encode_with_offsets(
     A character without a part in any token (a mark that normalization joins to a letter) belongs to
     none. The post_processor of the tokenizer is removed, because it would cut white space off.
     """
-    tokenizer.post_processor = load_library().processors.ByteLevel(trim_offsets=False)
+    processors = load_library("finding the characters of tokens").processors
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     return _of_each(partial(_ids_and_offsets, tokenizer), texts)
 
 

@@ -42,7 +42,7 @@ from tokpack.tokenizers.folder import (
     find,
     settings_in,
 )
-from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, check_definition
 from tokpack.tokenizers.native import JsonTokenizer, NativeTokenizer
 from tokpack.tokenizers.ranks import (
     EOD,
@@ -184,6 +184,7 @@ def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOp
 
     def read() -> BpeSpec:
         value = _tokenizer_json(definition.read(), path)
+        check_definition(value, f"tokenizer {name}")
         if is_unigram(value):
             return unigram_spec(value)
         if is_wordpiece(value):

@@ -13,10 +13,10 @@ import string
 from typing import Any
 
 from tokpack import _core
-from tokpack.display import brief, message, nearest
-from tokpack.errors import UsageError, option
+from tokpack.display import brief, nearest
+from tokpack.errors import TokenizerError, UsageError, option
 from tokpack.tokenizers.definition import NotNativeError
-from tokpack.tokenizers.huggingface import load_library
+from tokpack.tokenizers.huggingface import assembled
 
 _EMPTY_LOOP = "a repetition of what may be empty"  # in the words of the core
 # A step for the core: a kind, a text and a flag. For a Split these are its behavior, its expression
@@ -115,13 +115,12 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
         meant = f"did you mean {hint}" if hint else f"it is an expression, or one of {names()}"
         raise UsageError(f"the pattern {brief(pattern)} is unknown: {meant}")
     expression = _for_oniguruma(pattern)
-    try:
-        load_library().Regex(expression)
-    except Exception as error:  # the library's errors have no class of their own
-        raise UsageError(
-            f"the pattern {brief(pattern)} cannot be compiled: {message(str(error))}"
-        ) from None
     steps: list[Step] = [("Isolated", expression, False), _BYTES]
+    try:
+        assembled("the library", pre_tokenizer=with_steps(steps))
+    except TokenizerError as error:
+        reason = re.sub(r".* read it: | at line 1 column \d+$", "", str(error))
+        raise UsageError(f"the pattern {brief(pattern)} cannot be compiled: {reason}") from None
     if _repeats_nothing(steps):
         raise UsageError(
             f"the pattern {brief(pattern)} repeats what may be empty, as (a?)+ and (|a){{2,}} do, "

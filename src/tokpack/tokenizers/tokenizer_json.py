@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -28,7 +27,7 @@ from tokpack.tokenizers.definition import (
     merges_to_ids,
     split_pairs,
 )
-from tokpack.tokenizers.huggingface import digest_of, load_library
+from tokpack.tokenizers.huggingface import digest_of, normalized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -455,9 +454,9 @@ def _characters(nodes: list[dict[str, Any]]) -> list[NormalizerStep]:
     for node in nodes:
         if set(node) != {"type"}:
             raise NotNativeError(f"its normalizer is {node['type']}")
-    normalizer = library_normalizer({"type": "Sequence", "normalizers": nodes})
+    sequence = {"type": "Sequence", "normalizers": nodes}
     changeable = [chr(c) for characters in _RANGES for c in characters]
-    becomes = normalizer.normalize_str(_SEPARATOR.join(changeable)).split(_SEPARATOR)
+    becomes = normalized(sequence, _SEPARATOR.join(changeable)).split(_SEPARATOR)
     changed = [(c, to) for c, to in zip(changeable, becomes, strict=True) if to != c]
     return [
         named(
@@ -478,26 +477,18 @@ def check_added(added: Sequence[AddedToken], normalizer: Any) -> None:
 
     These are tokens that compete for the same white space, or are equal when normalized.
     """
-    normalize = library_normalizer(normalizer).normalize_str if normalizer else str
     strips = any(token.rstrip for token in added)
     normal = set()
     for token in added:
-        text = normalize(token.content) if token.normalized else token.content
+        text = token.content
+        if token.normalized and normalizer:
+            text = normalized(normalizer, text)
         if not text or (strips and text[0].isspace()):
             raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
         if token.normalized and text in normal:
             raise NotNativeError(f"its added token {token.content!r} is there twice, normalized")
         if token.normalized:
             normal.add(text)
-
-
-def library_normalizer(node: Any) -> Any:
-    """A normalizer of the library."""
-    model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0]]}
-    parts = ("pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
-    definition = {"version": "1.0", "added_tokens": [], "normalizer": node, "model": model}
-    text = json.dumps({**definition, **dict.fromkeys(parts)})
-    return load_library().Tokenizer.from_str(text).normalizer
 
 
 # A Unigram in a tokenizer.json was made from a SentencePiece model (T5, XLM-R, DeBERTa). If

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from contextlib import contextmanager
@@ -10,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
 from tokpack.errors import InputError, TokenizerError, UsageError, option
-from tokpack.tokenizers.huggingface import encode_batch, failures, load_library
+from tokpack.tokenizers.huggingface import assembled, encode_batch, failures, load_library
 from tokpack.tokenizers.patterns import names, pre_tokenizer_of
 from tokpack.tokenizers.words import EOD, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    import tokenizers
 
 _LONG = 1 << 14  # characters; with fewer a pattern may take long, but comes to an end
 
@@ -75,8 +76,8 @@ def train_bpe(
             f"a byte-level vocabulary of {vocab_size} is too small: 256 bytes and "
             f"{len(special_tokens)} special tokens take {least}"
         )
-    library: Any = load_library()
-    tokenizer = _untrained(library, pattern)
+    library: Any = load_library("training a tokenizer")
+    tokenizer = _untrained(pattern)
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=min_count,
@@ -99,7 +100,7 @@ def _cut(texts: Iterable[str], pattern: str, what: str) -> Iterator[str]:
     if pattern in names():
         yield from texts
         return
-    cutter = _untrained(load_library(), pattern)  # another one, since the first is locked
+    cutter = _untrained(pattern)  # another one, since the first is locked
     for number, text in enumerate(texts, 1):
         if len(text) > _LONG:
             try:
@@ -109,17 +110,11 @@ def _cut(texts: Iterable[str], pattern: str, what: str) -> Iterator[str]:
         yield text
 
 
-def _untrained(library: Any, pattern: str) -> Any:
-    if pattern == "gpt2":
-        tokenizer = library.Tokenizer(library.models.BPE())
-        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = library.decoders.ByteLevel()
-        return tokenizer
-    # Through a file, because only from that the library can make these steps.
-    model = {"type": "BPE", "vocab": {}, "merges": []}
-    decoder = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
-    definition = {"version": "1.0", "pre_tokenizer": pre_tokenizer_of(pattern), "model": model}
-    return library.Tokenizer.from_str(json.dumps({**definition, "decoder": decoder}))
+def _untrained(pattern: str) -> tokenizers.Tokenizer:
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    cutter = step if pattern == "gpt2" else pre_tokenizer_of(pattern)
+    decoder = {**step, "add_prefix_space": True}
+    return assembled("an empty BPE", pre_tokenizer=cutter, decoder=decoder)
 
 
 @contextmanager
