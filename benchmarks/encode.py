@@ -53,6 +53,7 @@ TOKENIZERS = {
 }
 # name in the table -> (library in bench_one.py, requirement, whether it is slow)
 PEERS = {
+    "fastokens": ("fastokens", "fastokens==0.3.5", False),
     "gigatoken": ("gigatoken", "gigatoken==0.10.0", False),
     "snaptokens": ("snaptokens", "snaptokens==0.2.6", False),
     "tiktoken": ("tiktoken", "tiktoken==0.14.0", False),
@@ -217,7 +218,7 @@ def _show(rows: Sequence[common.Row], parts: Sequence[str]) -> None:
 def parse() -> argparse.Namespace:
     """The command line, with lists for --tokenizers, --corpora and --peers."""
     parser = common.parser(__doc__)
-    lists = {"tokenizers": (TOKENIZERS, list(TOKENIZERS)), "peers": (PEERS, list(PEERS)[:2])}
+    lists = {"tokenizers": (TOKENIZERS, list(TOKENIZERS)), "peers": (PEERS, list(PEERS)[:3])}
     for name, (choices, chosen) in lists.items():
         parser.add_argument(f"--{name}", nargs="*", choices=choices, default=chosen)
     parser.add_argument(

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     Library = tuple[Callable[[Documents], Any], Callable[[Any], Any]]
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["RAYON_NUM_THREADS"] = "1"  # the only way to make snaptokens use one thread
+os.environ["RAYON_NUM_THREADS"] = "1"  # for snaptokens and fastokens, which have no other way
 FIRST = 10_000_000  # bytes of text that count as the first ones
 BLOCK = 1 << 20
 
@@ -62,12 +63,15 @@ def gigatoken(folder: Path) -> Library:
     return list, lambda documents: tokenizer.encode_batch(documents, parallel=False)
 
 
-def snaptokens(folder: Path) -> Library:
-    """snaptokens' API with the least Python in it: a list of texts in, all ids as bytes out."""
-    from snaptokens import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+def snaptokens(folder: Path, module: str = "snaptokens") -> Library:
+    """The API with the least Python in it: a list of texts in, all ids as bytes out."""
+    tokenizer = import_module(module).Tokenizer.from_file(str(folder / "tokenizer.json"))
     return _texts, lambda texts: np.frombuffer(tokenizer.encode_batch_flat(texts)[0], np.uint32)
+
+
+def fastokens(folder: Path) -> Library:
+    """The same API as that of snaptokens."""
+    return snaptokens(folder, "fastokens")
 
 
 def tokenizers(folder: Path) -> Library:
@@ -128,7 +132,7 @@ _PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 _CHARACTERS = [*map(chr, _PRINTABLE), *(chr(256 + i) for i in range(len(_OTHERS)))]
 _BYTES = {c: bytes([byte]) for c, byte in zip(_CHARACTERS, _PRINTABLE + _OTHERS, strict=True)}
-_ALL = (tokpack, gigatoken, snaptokens, tiktoken, tokenizers, transformers)
+_ALL = (tokpack, fastokens, gigatoken, snaptokens, tiktoken, tokenizers, transformers)
 LIBRARIES = {make.__name__: make for make in _ALL}
 
 

@@ -29,8 +29,8 @@ PAGE = Page(
             (
                 *flags(
                     """
-                    --libraries NAME...     gigatoken, snaptokens, tiktoken, tokenizers,
-                                            transformers (those that are installed)
+                    --libraries NAME...     fastokens, gigatoken, snaptokens, tiktoken,
+                                            tokenizers, transformers (those that are installed)
                     --key, --json-keys KEY  JSON key or column (text)
                     """,
                     libraries={"nargs": "+"},
