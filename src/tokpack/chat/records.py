@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.chat.marks import thinking
 from tokpack.chat.rendered import (
+    LISTS,
     MEDIA,
     NO_CONVERSATION,
     NO_VARIABLES,
@@ -410,10 +411,9 @@ _FORMS = {
     "alpaca": ("instruction", "output"),
 }
 _REJECTED = frozenset(rejected for _, rejected in PAIRS)
-_LISTS = ("messages", "conversations", "conversation")
 # The keys of what precedes both answers of a pair; the first that exists is taken. ``input`` and
 # ``history`` may belong to an instruction.
-_PROMPTS = ("prompt", *_LISTS, "instruction", "question", "query", "input", "context", "history")
+_PROMPTS = ("prompt", *LISTS, "instruction", "question", "query", "input", "context", "history")
 _SEEN = frozenset(["image", "images", "video", "videos", "audio", "audios", *FLAGS])
 _TOOLS = frozenset(TOOLS)
 _FOR_TEMPLATES = frozenset(["chat_template_kwargs", "documents", "input", *TOOLS])
@@ -612,7 +612,7 @@ def _form(record: Mapping[str, Any], options: ChatOptions) -> str:
             raise ConversationError(NO_CONVERSATION, f"it has no {key}: {_keys(record)}")
         return "messages"
     pair = pair_of(record)
-    for one in _LISTS:
+    for one in LISTS:
         if record.get(one) is not None:
             is_prompt = pair is not None and one not in pair
             if is_prompt and not ends_with_answer(record[one], options.role_map):

@@ -91,6 +91,7 @@ Rewriting = Literal["refuse", "split", "as-is"]
 Truncate = Literal["drop", "left", "right"]
 ToolArguments = Literal["auto", "mapping", "text", "as-is"]
 NO_VARIABLES = frozenset(["messages", "add_generation_prompt"])  # every template is given these
+LISTS = ("messages", "conversations", "conversation")  # the usual keys of a conversation
 # The keys of the preferred and the rejected answer in TRL, axolotl, OpenAI and ms-swift.
 PAIRS = (
     ("chosen", "rejected"),

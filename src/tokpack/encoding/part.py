@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.chat.rendered import LISTS
 from tokpack.counts import OF_RECORDS
 from tokpack.encoding.kept import pack
 from tokpack.encoding.makers import SAID_COLUMNS, SentenceMaker, TextMaker
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from tokpack.sources import Documents, LineBlock, Source
 
 
-_CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # their usual keys
 _LIST = re.compile(rb'"([^"\\]+)"\s*:\s*\[\s*\{')  # a key with objects under it
 _OPEN = (b"{", b"[", b",")  # the end of a line that stops inside of a value
 _SKIP = f"{option('on_error', 'skip')} puts bad records aside and goes on"
@@ -105,7 +105,7 @@ def advice_for(batch: DocumentBatch) -> str:
     if lists and batch.records == 1:
         asked = option("json_path", lists[0].decode("utf-8", "replace"))
         advice = f"{advice}, or the list that has the records with {asked}"
-    if not _CONVERSATIONS.isdisjoint(first.keys or ()):
+    if not set(LISTS).isdisjoint(first.keys or ()):
         advice = f"{keys}: conversations are encoded with {option('chat', True)}"
     # If no record so far has the key, skipping is no help: it would skip them all.
     others_have_it = any(len(documents) for documents in batch.documents.values())

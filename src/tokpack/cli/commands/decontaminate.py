@@ -39,11 +39,7 @@ PAGE = Page(
                                        0: no phrase is (50)
                 """,
                 against={"default": []},
-                keys={"default": ["text"]},
-                unit={"choices": ("words", "tokens"), "default": "words"},
-                ngram={"default": 13},
-                shortest={"default": 8},
-                common={"default": 50},
+                unit={"choices": ("words", "tokens")},
             ),
         ),
         Group(
@@ -57,7 +53,6 @@ PAGE = Page(
                 --json                  print the counts as JSON on stdout
                 """,
                 output={"type": output_prefix},
-                threads={"default": 0},
             ),
         ),
         *of_dataset(),

@@ -35,10 +35,7 @@ PAGE = Page(
                     --bands N   bands of a signature (14)
                     --rows N    values of a band; near copies agree in all of at least one band (8)
                     """,
-                    on={"choices": ("all", "trained"), "default": "all"},
-                    ngram={"default": 5},
-                    bands={"default": 14},
-                    rows={"default": 8},
+                    on={"choices": ("all", "trained")},
                 ),
                 flag(
                     "--no-verify",
@@ -58,7 +55,6 @@ PAGE = Page(
                 --json                  print what became of the documents as JSON on stdout
                 """,
                 output={"type": output_prefix},
-                threads={"default": 0},
             ),
         ),
     ),
