@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.apart import apart
 from tokpack.encoding.choose import Chooser, check_by_rows, load, name_of
 from tokpack.encoding.conversations import pair_keys
-from tokpack.encoding.first_records import check_named
+from tokpack.encoding.first_records import check_named, with_small_columns
 from tokpack.encoding.kept import ALL, parse_keep, required
 from tokpack.encoding.options import texts_of
 from tokpack.errors import InputError, option
@@ -131,8 +131,6 @@ def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
         first.check_columns("keep", keys)
     if ALL not in options.keep:
         return options
-    from tokpack.encoding.first_records import with_small_columns  # most runs need none of it
-
     return with_small_columns(options, first)
 
 
@@ -141,11 +139,3 @@ def as_planned(options: EncodeOptions, plan: Plan) -> EncodeOptions:
     if ALL not in options.keep:
         return options
     return replace(options, keep=tuple(plan.options.get("keep", ())), trace=True)
-
-
-def settled(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
-    """The types of the records' columns, as ``settle`` returns them, or None if texts suffice."""
-    if not options.where and options.map is None:
-        return None
-
-    return settle(options, first)

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack import __version__
-from tokpack.encoding.columns import settled, with_columns
+from tokpack.encoding.columns import deciding, settle, with_columns
 from tokpack.encoding.conversations import settled_chat
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.folder import sorted_json
@@ -323,7 +323,7 @@ def deciding_options(
 ) -> dict[str, Any]:
     """The options that change the bytes of the result, with defaults filled in, as JSON values.
 
-    ``columns`` are those of the records as ``settled`` returns them, and ``chat`` is what
+    ``columns`` are those of the records as ``settle`` returns them, and ``chat`` is what
     ``settled_chat`` returns.
     """
     deciding_values: dict[str, Any] = {
@@ -343,8 +343,6 @@ def deciding_options(
         "chat": chat,
     }
     if columns is not None:
-        from tokpack.encoding.columns import deciding
-
         deciding_values |= deciding(options, columns)
     if chat is not None and chat["pairs"]:
         deciding_values["pairs"] = chat["pairs"]
@@ -399,7 +397,7 @@ def prepare(options: EncodeOptions, sources: Sequence[Source]) -> Prepared:
     setup = load_setup(options)
     first = FirstInputs(options, sources)
     options = with_columns(options, first)
-    columns = settled(options, first)
+    columns = settle(options, first)
     chat = settled_chat(options, setup.tokenizer, first)
     return Prepared(options, setup, deciding_options(options, setup, columns, chat))
 
