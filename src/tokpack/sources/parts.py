@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError, UsageError
 from tokpack.input_formats import FORMATS
-from tokpack.sources.archives import read_file
+from tokpack.sources.archives import read_archive, read_file
 from tokpack.sources.base import PATH, BadRecord, Limits, Part
 from tokpack.sources.columns import read_columns, row_weights, rows_before
 from tokpack.sources.compression import COMPRESSIONS, frame_ends
@@ -85,8 +85,6 @@ def read(
         batches = read_file(source, keys, limits, tell_sums, beside)
         return (with_text_rows(batch, columns) for batch in batches)
     if source.format in ("archive", "wet"):
-        from tokpack.sources.archives import read_archive  # tarfile and zipfile take 20 ms
-
         return read_archive(source, keys, limits, columns)
     raise UsageError(f"{source.name}: unknown format {source.format!r}")
 
