@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support.documented import (
@@ -32,6 +33,9 @@ from tokpack.cli.main import COMMANDS, command_of, module_of
 from tokpack.cli.parser import parse
 from tokpack.tokenizers import load
 from tokpack.trainer.config.flags import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Commands that are only parsed, by how they begin, and why.
 PARSED = {
@@ -64,6 +68,9 @@ PARSED = {
     "tokpack merge hf://": "needs the hub; tests/stores runs such",
     "tokpack verify hf://": "needs the hub; tests/stores runs such",
 }
+
+# What a page of steps says that its reader has.
+ASKED = {"docs/chat.md": ("my-model",), "README.md": ("wiki.jsonl", "web.jsonl")}
 
 
 @pytest.fixture(scope="module")
@@ -182,11 +189,17 @@ def test_commands_run_as_they_stand(
 def test_a_guide_runs_from_its_first_step_to_its_last(
     name: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a folder with a model's tokenizer alone: it names no other file that it has not made."""
-    shutil.copytree(world / "inputs" / "my-model", tmp_path / "my-model")
+    """In a folder with nothing but what the page asks for: it makes every other file it names."""
+    for asked in ASKED.get(name, ()):
+        shutil.copytree(world / "inputs", tmp_path, dirs_exist_ok=True, ignore=all_but(asked))
     at_home(monkeypatch, world, tmp_path)
     done = [kind for kind, step in steps(pages()[name]) if _do(kind, step, tmp_path)]
     assert {"python", "command"} <= set(done)
+
+
+def all_but(name: str) -> Callable[[str, list[str]], list[str]]:
+    """For copytree: what lies beside ``name`` in its folder is left out."""
+    return lambda _, names: [other for other in names if name in names and other != name]
 
 
 def _do(kind: str, step: str, folder: Path) -> bool:

@@ -37,6 +37,7 @@ _INPUTS = """
 _START = re.compile(r"(?:\$ |zcat .*\| |[a-z]+=\$\()?tokpack [a-z]")
 # Pages whose steps belong together: these are run one after the other, in one folder.
 WHOLE = (
+    "README.md",
     "docs/quickstart.md",
     "docs/select.md",
     "docs/chat.md",
