@@ -51,7 +51,6 @@ PARSED = {
     "tokpack encode --plan": "needs a plan; tests/shards runs it",
     "tokpack shards status": "needs a plan; tests/shards runs it",
     "tokpack shards commit": "needs shards; tests/shards runs it",
-    "tokpack merge pile": "needs shards; tests/shards runs it",
     "tokpack merge data/pile": "needs shards; tests/shards runs it",
     "tokpack encode s3://": "needs a store; tests/stores runs such",
     "tokpack encode 's3://": "needs a store; tests/stores runs such",
