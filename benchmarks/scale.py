@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 GB = 10**9
 CORES = (1, 2, 8, 16, 20, 21, 32, 64, 128, 192)
-PARENT = 0.07  # seconds of the parent for a GB: the most of docs/performance.md
+PARENT = 0.07  # seconds of the parent for a GB: the most in lab-book.md
 
 
 def slope(small: list[common.Row], large: list[common.Row], *names: str) -> common.Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support.documented import (
@@ -32,6 +34,9 @@ from tokpack.cli.parser import parse
 from tokpack.tokenizers import load
 from tokpack.trainer.config.flags import resolve
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # Commands that are only parsed, by how they begin, and why.
 PARSED = {
     "tokpack train": "trains for hours; tests/trainer runs it",
@@ -46,7 +51,6 @@ PARSED = {
     "tokpack encode --plan": "needs a plan; tests/shards runs it",
     "tokpack shards status": "needs a plan; tests/shards runs it",
     "tokpack shards commit": "needs shards; tests/shards runs it",
-    "tokpack merge pile": "needs shards; tests/shards runs it",
     "tokpack merge data/pile": "needs shards; tests/shards runs it",
     "tokpack encode s3://": "needs a store; tests/stores runs such",
     "tokpack encode 's3://": "needs a store; tests/stores runs such",
@@ -63,6 +67,9 @@ PARSED = {
     "tokpack merge hf://": "needs the hub; tests/stores runs such",
     "tokpack verify hf://": "needs the hub; tests/stores runs such",
 }
+
+# What a page of steps says that its reader has.
+ASKED = {"docs/chat.md": ("my-model",), "README.md": ("wiki.jsonl", "web.jsonl")}
 
 
 @pytest.fixture(scope="module")
@@ -181,17 +188,29 @@ def test_commands_run_as_they_stand(
 def test_a_guide_runs_from_its_first_step_to_its_last(
     name: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In an empty folder: it names no file that it has not made."""
+    """In a folder with nothing but what the page asks for: it makes every other file it names."""
+    for asked in ASKED.get(name, ()):
+        shutil.copytree(world / "inputs", tmp_path, dirs_exist_ok=True, ignore=all_but(asked))
     at_home(monkeypatch, world, tmp_path)
-    done = [kind for kind, step in steps(pages()[name]) if _do(kind, step)]
+    done = [kind for kind, step in steps(pages()[name]) if _do(kind, step, tmp_path)]
     assert {"python", "command"} <= set(done)
 
 
-def _do(kind: str, step: str) -> bool:
+def all_but(name: str) -> Callable[[str, list[str]], list[str]]:
+    """For copytree: what lies beside ``name`` in its folder is left out."""
+    return lambda _, names: [other for other in names if name in names and other != name]
+
+
+def _do(kind: str, step: str, folder: Path) -> bool:
+    words = shlex.split(step, comments=True) if kind == "command" else []
     if kind == "python":
         exec(step, {})
+    elif words[1] in ("train", "generate", "samples", "view", "model") or "://" in step:
+        (folder / "parsed").mkdir(exist_ok=True)
+        with contextlib.chdir(folder / "parsed"):  # it writes configurations of its own
+            parsed(words)
     else:
-        run(*shlex.split(step)[1:])
+        run(*words[1:])
     return True
 
 

@@ -36,7 +36,15 @@ _INPUTS = """
 """
 _START = re.compile(r"(?:\$ |zcat .*\| |[a-z]+=\$\()?tokpack [a-z]")
 # Pages whose steps belong together: these are run one after the other, in one folder.
-WHOLE = ("docs/guides/scored-web.md",)
+WHOLE = (
+    "README.md",
+    "docs/quickstart.md",
+    "docs/select.md",
+    "docs/chat.md",
+    "docs/train.md",
+    "docs/cluster.md",
+    "docs/guides/scored-web.md",
+)
 _SYNOPSIS = re.compile(r"\.\.\.|\[flags\]|\b(PREFIX|INPUT|COMMAND)\b")
 
 
@@ -65,6 +73,7 @@ def documented() -> Iterator[tuple[str, str]]:
 
 def steps(text: str) -> Iterator[tuple[str, str]]:
     """The steps of a page: ("python", code) and ("command", line)."""
+    text = re.sub(r" *\\\n *", " ", text)
     for block, line in re.findall(r"(?ms)^```python\n(.*?)^```|^    (tokpack [^\n]*)", text):
         yield ("python", block) if block else ("command", line)
 

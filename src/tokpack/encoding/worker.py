@@ -50,7 +50,7 @@ class TrackFiles:
     """The open files of all tracks, under one name in the work folder.
 
     A file takes one writer at a time, since the system locks it during each call. To map it instead
-    is no faster, as docs/performance.md shows.
+    is no faster, as benchmarks/lab-book.md shows.
     """
 
     def __init__(
