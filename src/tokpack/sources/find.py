@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tokpack import storage
+from tokpack.display import brief
 from tokpack.errors import InputError, Remark, StoreError, UsageError, option
 from tokpack.input_formats import FORMATS
 from tokpack.quantities import counted
@@ -36,7 +37,7 @@ from tokpack.sources.detect import (
 )
 from tokpack.sources.hub import HUB_NAME, hub_files, is_saved_dataset, saved_files
 from tokpack.storage import named
-from tokpack.storage.disk import is_dataset
+from tokpack.storage.disk import did_you_mean, is_dataset
 from tokpack.storage.objects.access import open_object
 from tokpack.storage.objects.urls import is_url, shown
 
@@ -66,6 +67,7 @@ _TABLES = (".feather", ".ipc")  # recognized by their content
 _NO_DOCUMENTS = "without documents"
 _OTHER_TEXT = "text that is not named .txt"
 _EMPTY = "that are empty"
+_LONGEST_NAME = 255  # characters
 has_magic = glob.has_magic
 
 
@@ -603,7 +605,7 @@ def _path(path: str, read_as: _ReadAs) -> Iterator[Source]:
     elif has_magic(path):
         yield from _pattern(path, read_as)
     else:
-        raise InputError(f"{printable(path)}: no such file or folder{_hint(path)}")
+        raise InputError(no_such(path))
 
 
 def _named(path: str, read_as: _ReadAs) -> Source:
@@ -613,12 +615,20 @@ def _named(path: str, read_as: _ReadAs) -> Source:
     return _source(path, read_as)
 
 
+def no_such(path: str) -> str:
+    """What to say of an input that is not there."""
+    if len(path) > _LONGEST_NAME or "\n" in path:
+        return f"{brief(path)}: no such file or folder"
+    return f"{printable(path)}: no such file or folder{_hint(path)}"
+
+
 def _hint(path: str) -> str:
     if is_dataset(path):
         return "; it is a dataset, whose documents are tokens already: tokpack convert or merge it"
     if not HUB_NAME.fullmatch(path) or has_document_name(path):
-        return ""
-    return f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
+        return did_you_mean(path)
+    near = "" if "/" in path else did_you_mean(path)
+    return near or f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
 
 
 def _pattern(pattern: str, read_as: _ReadAs) -> Iterator[Source]:

@@ -94,7 +94,10 @@ def did_you_mean(path: str, end: str = "") -> str:
             ]
     except (OSError, ValueError):
         return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
-    near = nearest(name, names)
+    # By what is before the first dot: endings make any two names alike.
+    stems = {one: one.partition(".")[0] for one in names}
+    stem = nearest(name.partition(".")[0], stems.values())
+    near = nearest(name, (one for one in names if stems[one] == stem))
     return f"; did you mean {os.path.join(folder, near)}?" if near else ""
 
 
