@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 _FILTER = "where=, an expression in SQL, or map=, a function that leaves records out"
-_LIKELY = {"filter": _FILTER, "filter_fn": _FILTER, "columns": "keep=", "num_proc": "workers="}
+_LIKELY = {"filter": _FILTER, "filter_fn": _FILTER, "columns": "keep="}
 
 
 def _takes_options(*without: str) -> Callable[[_Function], _Function]:

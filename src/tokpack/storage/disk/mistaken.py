@@ -82,7 +82,7 @@ def no_dataset(prefix: str, text: str) -> NoDatasetError:
 def did_you_mean(path: str, end: str = "") -> str:
     """The name in the folder of a missing file that was probably meant: the end of a message.
 
-    Names with the ``end`` count, without it.
+    Names with the ``end`` count, without it; for "" all but those of a dataset's tokens.
     """
     folder, name = os.path.split(path)
     try:
@@ -90,14 +90,15 @@ def did_you_mean(path: str, end: str = "") -> str:
             names = [
                 one.name.removesuffix(end)
                 for one in islice(entries, _LISTED)
-                if one.name.endswith(end)
+                if one.name.endswith(end) and (end or not one.name.endswith((".bin", ".idx")))
             ]
     except (OSError, ValueError):
         return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
     # By what is before the first dot: endings make any two names alike.
     stems = {one: one.partition(".")[0] for one in names}
     stem = nearest(name.partition(".")[0], stems.values())
-    near = nearest(name, (one for one in names if stems[one] == stem))
+    alike = sorted(one for one in names if stems[one] == stem)
+    near = nearest(name, alike) or next(iter(alike), None)
     return f"; did you mean {os.path.join(folder, near)}?" if near else ""
 
 
