@@ -98,7 +98,7 @@ def did_you_mean(path: str, end: str = "") -> str:
     stems = {one: one.partition(".")[0] for one in names}
     stem = nearest(name.partition(".")[0], stems.values())
     alike = sorted(one for one in names if stems[one] == stem)
-    near = nearest(name, alike) or next(iter(alike), None)
+    near = nearest(name, alike) or (alike[0] if len(alike) == 1 else None)
     return f"; did you mean {os.path.join(folder, near)}?" if near else ""
 
 
