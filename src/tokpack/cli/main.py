@@ -150,6 +150,8 @@ def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
     """The name of the command, of one word or two, and its arguments."""
     if words[0].startswith("--completion="):
         words = [*words[0].split("=", 1), *words[1:]]
+    if words[0] == "help" and words[1:]:
+        words = [*words[1:], "--help"]
     two = " ".join(words[:2])
     if two in COMMANDS:
         return two, list(words[2:])
