@@ -516,7 +516,8 @@ def _hugging_face(
 ) -> Source | None:
     if _is_a(value, "datasets", "DatasetDict", "IterableDatasetDict"):
         if len(value) == 1:
-            return _hugging_face(*value.values(), keys, resume_key, columns)
+            [only] = value.values()
+            return _hugging_face(only, keys, resume_key, columns)
         splits = ", ".join(map(repr, value))
         raise UsageError(
             f"a dict of datasets has the splits {splits}: give one of them, data[...], or all as "
