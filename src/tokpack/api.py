@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 _FILTER = "where=, an expression in SQL, or map=, a function that leaves records out"
-_LIKELY = {"filter": _FILTER, "filter_fn": _FILTER, "columns": "keep=", "num_proc": "workers="}
+_LIKELY = {"filter": _FILTER, "filter_fn": _FILTER, "columns": "keep="}
 
 
 def _takes_options(*without: str) -> Callable[[_Function], _Function]:
@@ -58,9 +58,10 @@ def _takes_options(*without: str) -> Callable[[_Function], _Function]:
 
 @overload
 def encode(
-    inputs: PathLike | Iterable[Any] | ArrowStream,
+    inputs: PathLike | Iterable[Any] | ArrowStream | None = None,
     output: PathLike | None = None,
     *,
+    texts: Iterable[str] | None = None,
     keys: str = "text",
     resume_key: str | None = None,
     progress: Show | bool | None = None,
@@ -68,9 +69,10 @@ def encode(
 ) -> Manifest: ...
 @overload
 def encode(
-    inputs: PathLike | Iterable[Any] | ArrowStream,
+    inputs: PathLike | Iterable[Any] | ArrowStream | None = None,
     output: PathLike | None = None,
     *,
+    texts: Iterable[str] | None = None,
     keys: list[str] | tuple[str, ...],
     resume_key: str | None = None,
     progress: Show | bool | None = None,
@@ -78,9 +80,10 @@ def encode(
 ) -> dict[str, Manifest]: ...
 @_takes_options()
 def encode(
-    inputs: PathLike | Iterable[Any] | ArrowStream,
+    inputs: PathLike | Iterable[Any] | ArrowStream | None = None,
     output: PathLike | None = None,
     *,
+    texts: Iterable[str] | None = None,
     keys: str | list[str] | tuple[str, ...] = "text",
     resume_key: str | None = None,
     progress: Show | bool | None = None,
@@ -94,9 +97,10 @@ def encode(
 
     ``inputs`` are files, folders, patterns or Hugging Face datasets (``hf://NAME``): a str, a path,
     or a list of them; ``output`` is PREFIX, by default made from their names. Or they are documents
-    in this process, for which ``output`` is needed: an iterable (no list) of str, or one of
-    mappings; a ``datasets.Dataset`` or ``IterableDataset``; a pyarrow Table, RecordBatchReader or
-    Dataset; a pandas or polars DataFrame.
+    in this process, for which ``output`` is needed: a generator or another iterable of str, one of
+    mappings, also a list; a ``datasets.Dataset`` or ``IterableDataset``, or a dict of one split; a
+    pyarrow Table, RecordBatchReader or Dataset; a pandas or polars DataFrame. A list of str always
+    names files: texts are given as ``texts``, in the place of ``inputs``.
 
     A run that was stopped continues where it was; one that is finished returns at once. An iterable
     that can be read only once is recognized by ``resume_key``, a name for its content: a stopped
@@ -107,7 +111,8 @@ def encode(
     """
     from tokpack.encoding import encode as run
 
-    request, source = _request("encode", inputs, output, {**options, "keys": keys}, resume_key)
+    more = {"resume_key": resume_key, "texts": texts}
+    request, source = _request("encode", inputs, output, {**options, "keys": keys}, **more)
     with shown(progress) as show:
         results = run(request, source=source, progress=show)
     manifests = [replace(one, inputs=list(one.inputs)) for one in results]
@@ -325,7 +330,7 @@ def _request(
     inputs: Any,
     output: PathLike | None,
     options: Mapping[str, Any],
-    resume_key: str | None = None,
+    **in_memory: Any,
 ) -> tuple[EncodeOptions, Source | None]:
     """The request, and the source that replaces files, or None."""
     from tokpack.encoding import columns_in_process
@@ -343,7 +348,7 @@ def _request(
     if not isinstance(keys, Iterable):
         raise UsageError(f"{option('keys')} is {keys!r}; it is a key, or a list of keys")
     several = [keys] if isinstance(keys, str) else list(keys)
-    source = in_process(inputs, several, resume_key, columns_in_process(options))
+    source = in_process(inputs, several, columns=columns_in_process(options), **in_memory)
     if not isinstance(source, Source):
         return EncodeOptions(source, place, **{**options, "output_names": names}), None
     if not place and not names:

@@ -36,12 +36,42 @@ def shown(text: str | bytes, *, limit: int = 0, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
 
 
+# What datasets, transformers, TRL, datatrove and others call an option, behind its names here.
+_OF_OTHERS = """
+    json_keys keys: text_key text_column text_column_name text_field dataset_text_field content_key
+    workers nproc: num_proc dataset_num_proc num_workers preprocessing_num_workers jobs tasks
+    limit: max_samples max_train_samples
+    overwrite: force overwrite_output_dir overwrite_cache exist_ok
+    debug: verbose
+    output save: output_dir output_folder output_path out save_dir
+    tokenizer: tokenizer_name model_name_or_path
+    eod_token: eos_token
+    input_format: format file_type
+    train_iters: max_steps num_steps total_steps
+    train_epochs: num_train_epochs epochs
+    lr: learning_rate
+    micro_batch_size: per_device_train_batch_size
+    seq_length: max_seq_length max_seq_len block_size sequence_length context_length
+"""
+_ALIKE = 0.7  # the least similarity of a word that is suggested
+
+
 def nearest(word: str, words: Iterable[str]) -> str | None:
     """The known word that ``word`` is most likely meant to be, or None."""
     import difflib
 
-    matches = difflib.get_close_matches(word, list(words), n=1)
-    return matches[0] if matches else None
+    def plain(text: str) -> str:
+        return text.lstrip("-").replace("-", "_").lower()
+
+    known = {plain(one): one for one in words}
+    for row in _OF_OTHERS.strip().splitlines():
+        names, _, theirs = row.partition(":")
+        if plain(word) in theirs.split():
+            for name in names.split():
+                if name in known:
+                    return known[name]
+    matches = difflib.get_close_matches(plain(word), known, n=1, cutoff=_ALIKE)
+    return known[matches[0]] if matches else None
 
 
 def _escape(char: str) -> str:

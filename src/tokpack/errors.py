@@ -97,6 +97,12 @@ class InputError(TokpackError):
     """An input file is missing, unreadable, empty or broken."""
 
 
+class NoDatasetError(InputError):
+    """There is no dataset of the name ``prefix``; a run that makes it may have begun."""
+
+    prefix = ""
+
+
 class StoreError(InputError):
     """A store does not answer, refuses, or has another object than the one that was found.
 

@@ -71,6 +71,14 @@ def test_train_without_torch_says_what_to_install() -> None:
     assert "this needs the package torch: pip install 'tokpack[train]'" in done.stderr
 
 
+def test_help_as_a_command_is_that_of_its_flag() -> None:
+    for words in (["encode"], ["shards", "plan"], ["plan"], ["shards"], ["model", "export"]):
+        done = tokpack("help", *words)
+        assert (done.returncode, done.stdout) == (0, tokpack(*words, "--help").stdout)
+        assert words[-1] in done.stdout
+    assert tokpack("help", "encod").stderr == tokpack("encod").stderr
+
+
 def test_help_version_and_module() -> None:
     assert tokpack().stdout == tokpack("--help").stdout
     version = tokpack("--version").stdout.splitlines()

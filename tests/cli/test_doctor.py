@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import tomllib
+from pathlib import Path
 
 import pytest
 from support.report_tools import run, run_json
 
 from tokpack.encoding.options import EncodeOptions, worker_count
 from tokpack.machine import affine_cores, cpu_limit, usable_cores
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def groups(folder: Path, process: str, files: dict[str, str]) -> tuple[str, str]:
@@ -98,4 +96,11 @@ def test_the_doctor_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
     before = installed.version
     monkeypatch.setattr(installed, "version", lambda name: None if name == "ftfy" else before(name))
     assert run_json("doctor")["extras"]["ftfy"] == {"missing": ["ftfy"]}
-    assert 'pip install "tokpack[ftfy]"' in run("doctor").stdout
+    text = " ".join(run("doctor").stdout.split())
+    assert 'repaired Unicode: encode --ftfy; no ftfy: pip install "tokpack[ftfy]"' in text
+
+
+def test_the_doctor_lists_the_extras_of_users() -> None:
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    extras = {*tomllib.loads(text)["project"]["optional-dependencies"]}
+    assert {*run_json("doctor")["extras"]} == extras - {"dev", "all", "test", "docs"}

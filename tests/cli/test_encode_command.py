@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from typing import TYPE_CHECKING
@@ -235,4 +236,37 @@ def test_errors_of_conversations_name_flags(tmp_path: Path) -> None:
     again = tokpack(
         "encode", "chats.jsonl", "--dry-run", "--tokenizer", "tokenizer.json", cwd=tmp_path
     )
-    assert "--dry-run shows what is trained of conversations: add --chat" in again.stderr
+    assert "conversations are encoded with --chat" in again.stderr
+
+
+def test_a_dry_run_says_what_to_expect(tmp_path: Path) -> None:
+    byte_tokenizer(tmp_path / "tokenizer.json")
+    lines = [json.dumps({"text": f"text {n:06}", "id": n}) + "\n" for n in range(300)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("".join(lines[:50]).encode()))
+    words = ["encode", "a.jsonl", "b.jsonl.gz", "-o", "out", "--tokenizer", "tokenizer.json"]
+    before = sorted(tmp_path.iterdir())
+
+    def said(*more: str, code: int = 0) -> str:
+        done = tokpack(*words, *more, "--dry-run", cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert sorted(tmp_path.iterdir()) == before
+        return " ".join((done.stdout + done.stderr).split())
+
+    whole = said()
+    for part in (
+        "JSON lines (1 input); JSON lines in gz (1 input)",
+        "key text",
+        "tokenizer tokenizer.json (byte-level BPE), ids as uint16",
+        f"from {tmp_path}",
+        "end with the EOD <|endoftext|>",
+        "100 records: 100 documents, 1,200 tokens",
+        "document 0: 12 tokens, from a.jsonl",
+        "in all 350 documents, 4.2k tokens, 8.4 kB of .bin",
+    ):
+        assert part in whole
+    assert "in all 175 documents" in said("--where", "id % 2 = 0")
+    assert "in all 10 documents" in said("--limit", "10")
+    assert "no key 'txt'" in said("--json-keys", "txt", code=1)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": 5}\n'))
+    assert "b.jsonl.gz:1" in said(code=1)

@@ -23,6 +23,7 @@ from support.table_tools import ids_of, make_with_table, table_is_gone, token_di
 
 import tokpack
 from tokpack import _core
+from tokpack.dataset import Origins
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 
 MASK = (1 << 64) - 1
@@ -310,9 +311,66 @@ def test_a_table_of_another_dataset_is_refused(folder: Path, tmp_path: Path) -> 
         tokpack.select(web, tmp_path / "c", where="tokens > 0")
     table_is_gone(web)
     with pytest.raises(InputError, match="has no table of its documents"):
-        tokpack.select(web, tmp_path / "c", where="tokens > 0")
+        tokpack.select(web, tmp_path / "c", where="tokens > 0 and line > 0")
     with pytest.raises(OutputError):
         tokpack.select(folder / "web", other, where="nonsense")  # said before any work
+
+
+def test_columns_that_have_the_names_of_the_tables_own(tmp_path: Path) -> None:
+    """What was kept has the name, and the table's own column another one; so have others then."""
+    vocab = tmp_path / "vocab.json"
+    vocab.write_text(json.dumps({"<unk>": 0, "<|endoftext|>": 1, "a": 2}))
+    lines = [{"text": "a " * n, "source": f"s{n % 2}", "tokens": f"t{n}"} for n in range(1, 5)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    kept, plain = str(tmp_path / "kept"), str(tmp_path / "plain")
+    for output, more in ((kept, {"keep": ["source", "tokens"]}), (plain, {"trace": True})):
+        tokpack.encode(
+            str(tmp_path / "in.jsonl"),
+            output,
+            tokenizer_type="Whitespace",
+            vocab_file=vocab,
+            **more,
+        )
+    name = str(tmp_path / "in.jsonl")
+    view = str(tmp_path / "view")
+
+    def count(where: str, *prefixes: str) -> int:
+        return tokpack.select(prefixes, view, where=where, overwrite=True).documents
+
+    assert count("source = 's1' and tokens in ('t1', 't2')", kept) == 1
+    assert count("tokpack_tokens > 3 and tokpack_source = '" + name + "'", kept) == 2
+    assert count(f"source = '{name}' and tokens > 3", plain) == 2
+    assert count("source like 's%'", kept, plain) == 4
+    assert count(f"tokpack_source = '{name}'", kept, plain) == 8
+    merged = str(tmp_path / "merged")
+    tokpack.merge([plain, kept], merged)
+    table = tokpack.MMapIndexedDataset(merged).table(["source", "tokpack_source", "tokens", "line"])
+    assert table["source"].to_pylist() == [None] * 4 + ["s1", "s0", "s1", "s0"]
+    assert table["tokpack_source"].to_pylist() == [name] * 8
+    for prefix, number in ((kept, 2), (merged, 6)):
+        origin = Origins(prefix, kept=True)[number]
+        assert (str(origin), dict(origin.kept)) == (f"{name}:3", {"source": "s1", "tokens": "t3"})
+    [found] = Origins(kept, kept=True).find("in.jsonl", 3)
+    assert (found.document, found.kept["tokens"]) == (2, "t3")
+
+
+def test_lengths_and_numbers_need_no_table(tmp_path: Path) -> None:
+    documents = [[1] * n for n in range(1, 9)]
+    for name in ("a", "b"):
+        make_with_table(tmp_path / name, documents)
+    table_is_gone(tmp_path / "a")
+    view = tmp_path / "view"
+
+    def chosen(where: str, *names: str) -> list[int]:
+        tokpack.select([tmp_path / name for name in names], view, where=where, overwrite=True)
+        return [len(one) for one in ids_of(view)]
+
+    assert chosen("tokens > 5 and document <> 6", "a") == [6, 8]
+    assert chosen("document < 2", "a", "b") == [1, 2, 1, 2]
+    tokpack.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "both", virtual=True)
+    assert chosen("document in (7, 8)", "both") == [8, 1]
+    with pytest.raises(InputError, match="a: has no table of its documents"):
+        chosen("line > 5", "a", "b")
 
 
 def test_equal_documents_are_on_one_side_of_a_number_of_tokens(tmp_path: Path) -> None:

@@ -237,4 +237,4 @@ def test_a_dry_run_shows_what_is_trained(chats: Chats, capsys: pytest.CaptureFix
     assert "<|im_end|>]]" in said
     assert not list(chats.folder.glob("out*"))
     assert main([*words, "--dry-run"]) == 1
-    assert "--dry-run shows what is trained of conversations: add --chat" in capsys.readouterr().err
+    assert "conversations are encoded with --chat" in capsys.readouterr().err

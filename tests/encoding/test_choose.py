@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 from support import map_functions
 from support.choosing import Record, encoded, records, settled, write
 from support.encoding_tools import dataset
+from support.report_tools import run
 from support.stopped_runs import STOP_AT_END, stop_at_part, stop_at_rename
 
 import tokpack
@@ -366,6 +368,9 @@ def test_without_a_version_a_killed_run_begins_anew(
     assert status is not None
     assert status.plan is not None
     assert not status.plan.is_recognizable
+    if stop == "part":  # and a command that looks for the dataset says how far it is
+        said = run("inspect", place.output, code=1).stderr
+        assert re.search(r"not finished: \w+, \d+% done; the same command begins anew", said)
     with open(FUNCTIONS) as file:
         text = file.read().replace(".upper()", ".lower()")
     (place.folder / "functions.py").write_text(text)

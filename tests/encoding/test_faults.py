@@ -169,10 +169,10 @@ def interrupted(process: subprocess.Popen[str], output: Path, done: int = 1) -> 
     process.communicate()
 
 
-def fails(process: subprocess.Popen[str]) -> str:
-    """Wait for a process that must fail with a request that is wrong; what it said."""
+def fails(process: subprocess.Popen[str], code: int = 1) -> str:
+    """Wait for a process that must fail, with a request that is wrong; what it said."""
     _, err = process.communicate(timeout=100)
-    assert process.returncode == 1, err
+    assert process.returncode == code, err
     return err
 
 
@@ -278,7 +278,7 @@ def test_spawned_workers(corpus: Corpus, output: Path, monkeypatch: pytest.Monke
 def test_full_disk(corpus: Corpus, tmpfs: Path) -> None:
     output = tmpfs / "out"
     for workers in (1, 2):
-        err = fails(corpus.start(output, workers=workers, dtype="int32"))
+        err = fails(corpus.start(output, workers=workers, dtype="int32"), code=2)
         assert "OutputError cannot write" in err
         assert "No space left on device" in err
         nothing_whole(output)

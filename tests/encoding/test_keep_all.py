@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-OWN = ["source", "line", "bytes", "tokens", "text_xxh3", "tokens_xxh3"]
-SMALL = ["id", "score", "source_", "meta", "late"]
+OWN = ["tokpack_source", "line", "bytes", "tokens", "text_xxh3", "tokens_xxh3"]
+SMALL = ["id", "score", "source", "meta", "late"]
 ROWS: list[dict[str, Any]] = [
     {
         "id": f"é{number}",
@@ -53,7 +53,7 @@ def test_all_is_what_it_stands_for(
 ) -> None:
     all_, named = tmp_path / "all", tmp_path / "named"
     manifest = tokpack.encode(lines, all_, tokenizer=bpe, keep="all", workers=2)
-    assert kept(all_) == (SMALL, ["id", "score", "source_=source", "meta", "late"])
+    assert kept(all_) == (SMALL, ["id", "score", "source", "meta", "late"])
     [said] = [one for one in caplog.messages if "html" in one]
     assert "html (770 bytes)" in said
     assert said.count("bytes)") == 1
@@ -68,7 +68,7 @@ def test_all_is_what_it_stands_for(
     # What is named is kept, however large it is.
     more = tmp_path / "more"
     tokpack.encode(lines, more, tokenizer=bpe, keep=["all", "page=html", "late=score"])
-    assert kept(more)[0] == ["id", "source_", "meta", "late_", "page", "late"]
+    assert kept(more)[0] == ["id", "source", "meta", "late_", "page", "late"]
 
 
 def test_a_column_without_any_value_is_told_once(
@@ -111,7 +111,10 @@ def test_all_of_other_inputs(kind: str, bpe: Path, lines: Path, tmp_path: Path) 
 
 def test_text_alone_has_no_columns(bpe: Path, tmp_path: Path) -> None:
     tokpack.encode(iter(["one", "two"]), tmp_path / "out", tokenizer=bpe, keep="all")
-    assert parquet.read_table(f"{tmp_path / 'out'}.docs.parquet").schema.names == OWN
+    assert parquet.read_table(f"{tmp_path / 'out'}.docs.parquet").schema.names == [
+        "source",
+        *OWN[1:],
+    ]
 
 
 def test_shards_keep_what_the_plan_says(bpe: Path, lines: Path, tmp_path: Path) -> None:

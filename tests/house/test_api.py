@@ -62,7 +62,7 @@ def test_the_options_of_encode_are_said_in_one_record() -> None:
             assert f"- ``{name}``: {record[name].said()}" in str(function.__doc__)
             assert record[name].said() in str(EncodeOptions.__doc__)
         others = set(parameters) - set(record) - set(given)
-        assert others <= {"progress", "resume_key", "shard_size"}
+        assert others <= {"progress", "resume_key", "shard_size", "texts"}
     page = module_of("encode").PAGE
     flags = flag_names(*page.groups)
     assert set(record) - set(flags) == {"output_names", "max_rejects"}
@@ -199,7 +199,7 @@ UNPACKED = {"Unpack[TokenizerFiles]": TokenizerFiles, "Unpack[PlanRequest]": Pla
 # Inputs; what is only for programs; and what a flag says in one word with another.
 NOT_FLAGS = {"inputs", "input", "prefix", "model", "checkpoint", "tokenizer"}
 NOT_FLAGS |= {"progress", "output_names", "eod_token", "name"}
-NOT_FLAGS |= {"output", "max_rejects", "resume_key"}
+NOT_FLAGS |= {"output", "max_rejects", "resume_key", "texts"}
 
 
 def test_every_command_is_told_apart() -> None:

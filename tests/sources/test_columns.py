@@ -260,7 +260,7 @@ def test_a_mistyped_path_asks_no_server(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match=r"^data/wiki: no such file or folder; .* hf://data/wiki$"):
         discover(["data/wiki"])
-    with pytest.raises(InputError, match=r"owner/name\.jsonl: no such file or folder$"):
+    with pytest.raises(InputError, match=r"owner/name\.jsonl: no such .* is no folder owner$"):
         discover(["owner/name.jsonl"])
 
 

@@ -236,14 +236,31 @@ def test_fingerprint_follows_the_content_alone(tmp_path: Path) -> None:
 
 
 def test_markup_as_plain_text_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    files = [
-        str(write(tmp_path, name, b"<p>a</p>, b\n"))
-        for name in ("a.html", "b.xml", "c.log", "d.txt")
-    ]
+    files = [str(write(tmp_path, name, b"<html>, b\n")) for name in ("a", "b.txt")]
     assert {source.format for source in discover(files)} == {"text"}
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{files[0]} and 1 more: read as plain text")
     caplog.clear()
     discover(files, input_format="text")
-    discover(files[2:])
     assert not caplog.records
+
+
+def test_no_lines_of_text_that_is_not_named_so(tmp_path: Path) -> None:
+    """A folder leaves it out; by its name, too, it must be said what a document is."""
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    files = [str(write(folder, name, b"a\n\nb\n")) for name in ("a.md", "b.py", "c.html")]
+    for given in ([str(folder)], files, [f"{folder}/*"]):
+        with pytest.raises(InputError, match="input_format='file'"):
+            discover(given)
+    for input_format in ("file", "text"):
+        assert len(discover(files, input_format=input_format)) == 3
+    assert len(discover([str(write(folder, "d.txt", b"a\n")), str(folder)])) == 1
+
+
+@pytest.mark.parametrize("input_format", ["auto", "file", "text", "jsonl"])
+def test_a_pdf_has_no_text_whatever_is_asked_for(tmp_path: Path, input_format: str) -> None:
+    path = write(tmp_path, "a.pdf", b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n")
+    for given in (path, tmp_path) if input_format in ("auto", "file") else (path,):
+        with pytest.raises(InputError, match=r"PDF.* extract \w+ text first"):
+            discover([str(given)], input_format=input_format)

@@ -23,15 +23,29 @@ def test_names_of_files(tmp_path: Path, bpe: Path) -> None:
     path = write_jsonl(tmp_path / "a b.jsonl", TEXTS[:5])
     for named in (str(path), path, [str(path)], (path,), tmp_path.glob("*.jsonl")):
         assert in_process(named, KEYS) == (str(path),)
-    for named in ("some*.jsonl", "s3://a/b c", "@a b", f"{path}, {path}", [], "no-such-file"):
+    pattern = f"{tmp_path}/*.jsonl"
+    for named in (pattern, "s3://a/b c", "@a b", f"{path}, {path}", [], "hf://wikitext"):
         assert in_process(named, KEYS) == ((named,) if named else ())
-    for text in ("Hello world.", ["How are you?", "b"], "a\nb", ["A text.", "a text/b.jsonl"]):
-        with pytest.raises(InputError, match=r"iter\(\[\.\.\.\]\)"):
+    for text in ("Hello.", ["How are you?", "b"], "a\nb", [str(path), "b"], ["x" * 300], ["hello"]):
+        with pytest.raises(InputError, match=r"no such file.*texts=\[\.\.\.\]"):
             in_process(text, KEYS)
-    for texts in (["First text.", "Another one, longer."], ["x" * 300, "a b"], ["a\nb"]):
-        source = in_process(texts, KEYS)
-        assert isinstance(source, Source)
-        assert source.format == "documents"
+    with pytest.raises(InputError, match=r"did you mean .*a b\.jsonl"):
+        in_process([f"{tmp_path}/a bb.jsonl"], KEYS)
+
+
+def test_texts_are_texts_whatever_they_look_like(bpe: Path, tmp_path: Path) -> None:
+    texts = [str(write_jsonl(tmp_path / "a.jsonl", TEXTS[:5])), "hello", "hello world"]
+    made = [
+        tokpack.encode(given, tmp_path / str(number), texts=more, tokenizer=bpe)
+        for number, (given, more) in enumerate(
+            (([{"text": text} for text in texts], None), (None, texts), (None, iter(texts)))
+        )
+    ]
+    assert [one.documents for one in made] == [3, 3, 3]
+    assert len({(tmp_path / f"{number}.bin").read_bytes() for number in range(3)}) == 1
+    for given, more, said in ((texts, texts, "both given"), (None, "hello", "it is a list of str")):
+        with pytest.raises(UsageError, match=said):
+            tokpack.encode(given, tmp_path / "x", texts=more, tokenizer=bpe)
 
 
 def test_hugging_face_names_and_refusals() -> None:
@@ -41,8 +55,11 @@ def test_hugging_face_names_and_refusals() -> None:
     source = in_process(made, KEYS)
     assert isinstance(source, Source)
     assert source.name == "datasets:wikitext/train"
-    with pytest.raises(UsageError, match="'train'"):
-        in_process(datasets.DatasetDict(train=made), KEYS)
+    with pytest.raises(UsageError, match="'train', 'test'"):
+        in_process(datasets.DatasetDict(train=made, test=made), KEYS)
+    only = in_process(datasets.DatasetDict(train=made), KEYS)
+    assert isinstance(only, Source)
+    assert only.fingerprint() == source.fingerprint()
     with pytest.raises(UsageError, match=r"give iter\(dataset\)"):
         in_process(made.with_transform(dict), KEYS)
     with pytest.raises(InputError, match="no column 'txt'; the columns are text"):

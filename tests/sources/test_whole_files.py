@@ -200,9 +200,9 @@ def test_pages_and_code_are_told_from_lines(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     code = b"import os\n\n\ndef a():\n    return 1\n\n\ndef b():\n    return 2\n"
-    write(tmp_path, "notes.md", BOOK)
-    folder = folder_of({f"{i}.py": code for i in range(3)}, tmp_path)
-    for given in (tmp_path / "notes.md", f"{folder}/*.py"):
+    write(tmp_path, "notes.txt", BOOK)
+    folder = folder_of({f"{i}.txt": code for i in range(3)}, tmp_path)
+    for given in (tmp_path / "notes.txt", f"{folder}/?.txt"):
         caplog.clear()
         assert {source.format for source in discover([str(given)])} == {"text"}
         assert "input_format='file' makes each file one document" in caplog.text

@@ -14,7 +14,26 @@ from tokpack import __version__
 
 # Libraries that may decide ids or texts: other tokenizers, sentences, repaired Unicode, readers.
 DECIDING = ("tokenizers", "sentencepiece", "ujson", "ftfy", "nltk", "pyarrow", "datasets")
-_NOT_FOR_USERS = ("dev", "all")
+# What extras are for; others are for those who develop tokpack.
+PURPOSES = {
+    "chat": "conversations: encode --chat",
+    "hf": "Hugging Face datasets: encode hf://NAME",
+    "parquet": "parquet, Arrow, CSV; encode --keep and --trace",
+    "ftfy": "repaired Unicode: encode --ftfy",
+    "select": "SQL: encode --where, select --where",
+    "sentences": "encode --split-sentences",
+    "sentencepiece": "SentencePiece models that the core does not read",
+    "s3": "s3:// in the place of files",
+    "gcs": "gs:// in the place of files",
+    "azure": "az:// in the place of files",
+    "remote": "https://, hf://datasets/ and other URLs",
+    "ray": "shards on a Ray cluster: encode --engine ray",
+    "view": "pages in a browser: view",
+    "train": "train, generate, model import and export",
+    "wandb": "curves at Weights & Biases: train --wandb-project",
+    "fp8": "train --fp8",
+    "deepspeed": "train --engine deepspeed",
+}
 
 
 def version(package: str) -> str | None:
@@ -52,6 +71,6 @@ def packages_by_extra() -> dict[str, dict[str, str | None]]:
         package = re.match(r"[\w.-]+", line)
         extra = re.search(r"extra == ['\"](\w+)['\"]", line)
         name = extra[1] if extra else ""
-        if package and name not in _NOT_FOR_USERS:
+        if package and (not name or name in PURPOSES):
             packages.setdefault(name, {})[package[0]] = version(package[0])
     return packages

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.cli.figures import bold, dim, green, print_table, table, width, wrapped
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
-from tokpack.cli.summary import chat_notes
+from tokpack.cli.summary import as_read, chat_notes, expected
 from tokpack.cli.terminal import is_coloured, put, put_json
+from tokpack.dataset import MMapIndexedDataset
 from tokpack.dataset.manifest import LOSS_TRACKS
 from tokpack.dataset.sources import Sources, kept_values
-from tokpack.dataset.spelling import Spelling, TokenText, turns_of
+from tokpack.dataset.spelling import Spelling, TokenText, spelling_of, turns_of
 from tokpack.display import shown
 from tokpack.encoding import sample_conversations as encode_sample
 from tokpack.errors import UsageError
@@ -26,9 +31,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from tokpack.dataset import MMapIndexedDataset
     from tokpack.dataset.overview import Overview
     from tokpack.encoding import EncodeOptions
+    from tokpack.progress import Progress
     from tokpack.samples.blend.plan import BlendPlan, Portion
     from tokpack.samples.look import SamplePiece, SampleView
     from tokpack.trainer.checkpoints.history import RunHistory
@@ -39,6 +44,7 @@ _COLOURS = ("\x1b[30;48;5;153m", "\x1b[30;48;5;223m")  # black on light blue, on
 _TRAINED = ("\x1b[30;48;5;120m", "\x1b[30;48;5;157m")  # on two greens
 _UNTRAINED = ("\x1b[30;48;5;250m", "\x1b[30;48;5;254m")  # on two greys
 _END = "\x1b[0m"
+_ALL = "; --max-tokens 0 shows all"
 _BLANK = "\N{OPEN BOX}"
 
 
@@ -209,10 +215,13 @@ def print_document(
     spelling: Spelling | None,
     number: int,
     shown_tokens: tuple[int, int],
+    *,
+    rest: str = _ALL,
 ) -> None:
     """Print a document: text above, ids below.
 
-    ``shown_tokens`` are the number of the first token, and how many (0: all).
+    ``shown_tokens`` are the number of the first token, and how many (0: all); ``rest`` is said of
+    others.
     """
     tokens = dataset.document(number)
     begin, limit = shown_tokens
@@ -240,7 +249,7 @@ def print_document(
         part = None if trained is None else trained[first:stop]
         print_tokens(ids[first:stop], spelling, part)
     if end < len(tokens):
-        put(dim(f"  … {counted(len(tokens) - end, 'token')} more; --max-tokens 0 shows all"))
+        put(dim(f"  … {counted(len(tokens) - end, 'token')} more{rest}"))
     put()
 
 
@@ -277,6 +286,53 @@ def print_sample(options: EncodeOptions) -> None:
         put(bold(f"conversation {number}: {many}"))
         print_text(one.ids.tolist(), spelling, one.mask.tolist())
     put()
+    put(dim("nothing was written: leave out --dry-run to encode"))
+
+
+_TRIED = 100  # records that are encoded to be shown
+_MOST_TOKENS = 48  # that are shown of a document
+_MOST_SECONDS, _MOST_TEXT = 2.0, 256 << 20  # of a run that is only measured
+
+
+class _MeasuredError(Exception):
+    """A run has done enough to tell its speed."""
+
+
+def print_trial(options: EncodeOptions) -> None:
+    """Print what the first documents become, and what to expect of all, for encode --dry-run.
+
+    The first records are encoded, and a second run is stopped after two seconds, in a folder that
+    is removed again. Raises as encode.
+    """
+    if options.chat:
+        print_sample(options)
+        return
+    from tokpack.encoding import encode  # other commands need not load it
+
+    limit = min(options.limit or _TRIED, _TRIED)
+    steps: list[Progress] = []
+
+    def measure(step: Progress) -> None:
+        steps.append(step)
+        if step.seconds > _MOST_SECONDS or step.text_bytes > _MOST_TEXT:
+            raise _MeasuredError
+
+    with tempfile.TemporaryDirectory(prefix="tokpack-dry-run-") as folder:
+        named: Any = {"output_names": {}, "overwrite": True, "scratch": None, "files": None}
+        trial = replace(options, output=os.path.join(folder, "trial"), **named)
+        first = replace(trial, limit=limit, workers=1)
+        manifests = encode(first)
+        table(as_read(options, manifests), left=(0, 1))
+        for prefix in first.output_names.values():
+            dataset = MMapIndexedDataset(prefix)
+            put()
+            if dataset.documents:
+                spelling = spelling_of(dataset)
+                print_document(dataset, Sources(dataset), spelling, 0, (0, _MOST_TOKENS), rest="")
+        if not any(one == "-" or Path(one).is_fifo() for one in options.inputs):  # read only once
+            with suppress(_MeasuredError):
+                encode(replace(trial, output=os.path.join(folder, "all")), progress=measure)
+            put(expected(options, steps, dataset.dtype.itemsize))
     put(dim("nothing was written: leave out --dry-run to encode"))
 
 
@@ -410,7 +466,7 @@ class _SamplePrinter:
                 continue
             print_text(part, self._spelling, trained and trained[: len(part)])
             if more := len(ids) - len(part):
-                put(dim(f"  … {counted(more, 'token')} more; --max-tokens 0 shows all"))
+                put(dim(f"  … {counted(more, 'token')} more{_ALL}"))
 
     def as_json(self, sample: SampleView) -> dict[str, Any]:
         """A sample for machines."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tokpack.cli.terminal import print_paths, put_json, say, say_folded
 from tokpack.input_formats import FORMATS
-from tokpack.quantities import bytes_text, counted, time_text
+from tokpack.quantities import bytes_text, count_text, counted, time_text
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tokpack.dataset import Manifest
     from tokpack.encoding import EncodeOptions
+    from tokpack.progress import Progress
 
     Result = tuple[str, Manifest]
 
@@ -154,6 +155,48 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         f"{counted(manifest.tokens, 'token')}, {per_token:.2f} bytes a token",
         *(f"  {name:<10} {text}" for name, text in [*counts, ("files", files)]),
     ]
+
+
+def as_read(options: EncodeOptions, manifests: Sequence[Manifest]) -> list[tuple[str, str]]:
+    """How a run reads its inputs, and what it makes of the first records."""
+    one = manifests[0]
+    files = one.tokenizer.get("files") or ()
+    places = dict.fromkeys(os.path.dirname(file["path"]) for file in files)
+    rows = [
+        ("read as", _formats(one)),
+        ("key", ", ".join(options.keys)),
+        ("tokenizer", f"{_tokenizer(one.tokenizer)}, ids as {one.dtype}"),
+        ("from", ", ".join(places) or "tokpack itself"),
+        ("documents", _around(one)),
+        *chosen(one),
+    ]
+    for key, manifest in zip(options.keys, manifests, strict=True):
+        counts = [(manifest.documents, "document"), (manifest.tokens, "token")]
+        said = [counted(count, what) for count, what in counts]
+        left = ((manifest.empty, "without tokens"), (manifest.rejected, "rejected"))
+        said += [f"{count:,} {what}" for count, what in left if count]
+        said.append(f"{manifest.text_bytes / max(1, manifest.tokens):.2f} bytes a token")
+        of = f" of {key}" if len(manifests) > 1 else ""
+        rows.append((f"first{of}", f"{counted(manifest.records, 'record')}: {', '.join(said)}"))
+    return rows
+
+
+def expected(options: EncodeOptions, steps: Sequence[Progress], token_bytes: int) -> str:
+    """The size of a dataset, and the time to make it, by what a part of the run has told."""
+    last = steps[-1]
+    times = last.total / last.done if last.done else 1.0
+    if options.limit:
+        times = options.limit / max(1, last.documents)
+    is_whole = last.stage == "sync"
+    times = 1.0 if is_whole else max(times, 1.0)
+    tokens = int(last.tokens * times)
+    size = tokens * token_bytes
+    about = "in all" if is_whole else "to expect: some"
+    documents = count_text(int(last.documents * times))
+    return (
+        f"{about} {documents} documents, {count_text(tokens)} tokens, {bytes_text(size)} of .bin, "
+        f"in {time_text(last.seconds * times)} with {counted(last.workers, 'worker')}"
+    )
 
 
 def chosen(manifest: Manifest) -> list[tuple[str, str]]:

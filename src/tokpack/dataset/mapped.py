@@ -21,7 +21,7 @@ from tokpack.errors import InputError
 from tokpack.machine import usable_cores
 from tokpack.storage import check_root, copies, located, named
 from tokpack.storage.disk import Identity as FileIdentity
-from tokpack.storage.disk import cannot_read, not_a_dataset
+from tokpack.storage.disk import cannot_read, no_dataset
 from tokpack.storage.objects.access import Ranges, Reader
 from tokpack.storage.objects.urls import StoredObject, is_url
 
@@ -73,8 +73,11 @@ def map_file(
     except FileNotFoundError:
         if is_url(path):
             check_root(path)
-        mistaken = "" if is_url(path) else not_a_dataset(path.removesuffix(".idx"))
-        raise InputError(mistaken or f"{path}: no such file; {advice}") from None
+        text = f"{path}: no such file; {advice}"
+        stem, suffix = os.path.splitext(path)
+        if is_url(path) or suffix != ".idx":
+            raise InputError(text) from None
+        raise no_dataset(stem, text) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # a NUL, or half of a surrogate pair

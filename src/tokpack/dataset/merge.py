@@ -6,7 +6,6 @@ import json
 import logging
 import os
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +33,7 @@ from tokpack.dataset.outputs import NewFiles, dataset_files, new_datasets
 from tokpack.dataset.shards import check_manifest
 from tokpack.dataset.table import (
     COLUMNS,
+    OWN,
     ROW_GROUP,
     DocumentTable,
     TableReader,
@@ -106,11 +106,18 @@ class Tables:
         )
 
     def _tables(self, begin: int, end: int, schema: Any) -> Iterator[Any]:
+        own = len(COLUMNS)
+        columns = [*(OWN + name for name in COLUMNS), *schema.names[own:]]
+
+        def fitted(table: Any) -> Any:
+            names = [*schema.names[:own], *table.column_names[own:]]
+            return _fitted(table.rename_columns(names), schema)
+
         for part, first, last in zip(self._parts, self._ends, self._ends[1:], strict=False):
             stop = min(end, last)
             for at in range(max(begin, first), stop, ROW_GROUP):
                 documents = np.arange(at - first, min(at + ROW_GROUP, stop) - first)
-                yield part.take(documents, schema.names, partial(_fitted, schema=schema))
+                yield part.take(documents, columns, fitted)
 
 
 def tables_of(prefixes: Sequence[str]) -> Tables | None:
@@ -163,10 +170,9 @@ def _kept(readers: Iterable[TableReader]) -> dict[str, str]:
     """The kept columns of several tables, in the order in which they appear, with their types."""
     types: dict[str, set[str]] = {}
     for reader in readers:
-        for field in reader.schema:
-            if field.name not in COLUMNS:
-                kinds = types.setdefault(field.name, set())
-                kinds |= set() if reader.is_null(field.name) else {str(field.type)}
+        for name in reader.kept:
+            kinds = types.setdefault(name, set())
+            kinds |= set() if reader.is_null(name) else {str(reader.schema.field(name).type)}
     return {name: widest_type(kinds) for name, kinds in types.items()}
 
 

@@ -28,7 +28,7 @@ from tokpack.storage import exists, head, identity, near, open_file
 from tokpack.storage.disk import not_a_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 
 TABLE_SUFFIX = ".docs.parquet"
 DROPPED_SUFFIX = ".dropped.parquet"
-# The columns of every table, in this order; kept columns follow.
+# The columns of every table, in this order; kept columns follow. Where one of these has its name, a
+# column here is called OWN + name instead, and readers find it by that name in every table.
 COLUMNS = ("source", "line", "bytes", "tokens", "text_xxh3", "tokens_xxh3")
+OWN = "tokpack_"
 DROPPED_COLUMNS = ("source", "line", "reason")
 EMPTY = "empty"  # the reason for a document without a token
 ROW_GROUP = 1 << 16  # rows; the last group has fewer
@@ -269,12 +271,25 @@ class TableReader:
     @property
     def kept(self) -> tuple[str, ...]:
         """The names of the kept columns."""
-        return tuple(name for name in self.schema.names if name not in COLUMNS)
+        return tuple(self.schema.names[len(COLUMNS) :])
+
+    def stored(self, column: str) -> str:
+        """The name in this table of a column; one that begins with OWN is of COLUMNS."""
+        own = column.removeprefix(OWN)
+        is_plain = own in COLUMNS and column not in self.schema.names[: len(COLUMNS)]
+        return own if is_plain else column
+
+    def has(self, column: str, others: Collection[str] = ()) -> bool:
+        """Whether it has a column, given those of ``others``, which may have kept one of its
+        name.
+        """
+        moved = OWN + column in {*others} - {*self.schema.names}
+        return not moved and self.stored(column) in self.schema.names
 
     def is_null(self, column: str) -> bool:
         """Whether a column has no value at all, by the statistics of its row groups."""
         metadata = self._file.metadata
-        place = self.schema.get_field_index(column)
+        place = self.schema.get_field_index(self.stored(column))
         for group in range(metadata.num_row_groups):
             statistics = metadata.row_group(group).column(place).statistics
             rows = metadata.row_group(group).num_rows
@@ -290,7 +305,8 @@ class TableReader:
         arrow = import_parquet()
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
             raise IndexError(f"{self.name}: rows {numbers.min()} to {numbers.max()} of {len(self)}")
-        nothing = arrow.Table.from_batches([], self.schema).select(list(columns))
+        nothing = arrow.Table.from_batches([], self.schema).select([*map(self.stored, columns)])
+        nothing = nothing.rename_columns(columns)
         parts, order = [nothing], [np.zeros(0, np.int64)]
         for group, here, rows in by_part(self._ends, numbers):
             parts.append(self._group(group, columns).take(array_of(rows)))
@@ -304,7 +320,8 @@ class TableReader:
     def read(self, columns: Sequence[str]) -> Any:
         """All rows, with some columns, as an Arrow table."""
         try:
-            return self._file.read(columns=list(columns))
+            names = [*map(self.stored, columns)]
+            return self._file.read(columns=names).select(names).rename_columns(columns)
         except self._errors as error:
             raise self._broken(error) from None
 
@@ -323,24 +340,27 @@ class TableReader:
         for group in range(len(self._ends) - 1):
             yield from self._read(group, (name,))[name].chunks
 
-    def find(self, source: str, line: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-        """The rows of a line of an input, each with its ``row``; groups that cannot have it are not
+    def find(
+        self, source: str, line: int, columns: tuple[str, ...]
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """The rows of a line of an input, with their numbers; groups that cannot have it are not
         read.
         """
         from pyarrow import compute
 
         arrow = import_parquet()
-        matches: list[dict[str, Any]] = []
+        matches: list[tuple[int, dict[str, Any]]] = []
         for group in range(len(self._ends) - 1):
             if not self._may_have(group, source, line):
                 continue
-            table = self._group(group, columns)
+            table = self._group(group, (*_WHERE, *columns))
             of_lines: Any = compute  # which type checkers do not know
-            is_line = of_lines.equal(table["line"], arrow.scalar(line, arrow.int64()))
+            is_line = of_lines.equal(table[1], arrow.scalar(line, arrow.int64()))
             for number in of_lines.indices_nonzero(is_line).to_pylist():
                 [row] = table.slice(number, 1).to_pylist()
-                if row["source"] == source:
-                    matches.append({**row, "row": self._ends[group] + number})
+                there = {name: row.pop(name) for name in _WHERE}
+                if there[_WHERE[0]] == source:
+                    matches.append((self._ends[group] + number, row))
         return matches
 
     def _may_have(self, group: int, source: str, line: int) -> bool:
@@ -355,7 +375,9 @@ class TableReader:
 
     def _read(self, group: int, columns: tuple[str, ...]) -> Any:
         try:
-            return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+            names = [*map(self.stored, columns)]
+            table = self._file.read_row_group(group, columns=names, use_threads=False)
+            return table.select(names).rename_columns(columns)
         except self._errors as error:
             raise self._broken(error) from None
 
@@ -366,8 +388,8 @@ class TableReader:
 # Tables are written in row groups of a fixed size. So their bytes follow from the rows alone,
 # however these were cut on their way here (and from pyarrow's version, which the footer names).
 
-_HASHES = ("text_xxh3", "tokens_xxh3")
-_COUNTS = ("line", "bytes", "tokens")  # numbers that are near those of neighbours
+_HASH = "fixed_size_binary[16]"  # their type
+_COUNTS = slice(1, 4)  # the columns of numbers that are near those of neighbours
 # A column with more bytes of different values than this in a row group gets no dictionary.
 _DICTIONARY_BYTES = 1 << 16
 
@@ -381,15 +403,10 @@ def table_schema(kept: Mapping[str, str]) -> Any:
     name = arrow.dictionary(arrow.int32(), arrow.string())
     digest = arrow.binary(16)
     number = arrow.int64()
-    fields = {
-        "source": name,
-        "line": number,
-        "bytes": number,
-        "tokens": number,
-        "text_xxh3": digest,
-        "tokens_xxh3": digest,
-    }
-    return arrow.schema([*fields.items(), *((n, arrow_type(kind)) for n, kind in kept.items())])
+    taken = {one.lower() for one in kept}  # SQL does not tell upper from lower case
+    names = [OWN + one if one in taken else one for one in COLUMNS]
+    own = zip(names, (name, number, number, number, digest, digest), strict=True)
+    return arrow.schema([*own, *((n, arrow_type(kind)) for n, kind in kept.items())])
 
 
 def arrow_type(kind: str) -> Any:
@@ -414,15 +431,16 @@ def table_chunks(
     arrow = import_parquet()
     schema = schema.with_metadata(dict(metadata))
     sink = _Sink()
-    texts = [field.name for field in schema if str(field.type) not in _PLAIN_TYPES]
-    texts = [name for name in texts if name not in _HASHES]
+    texts = [field.name for field in schema if str(field.type) not in (*_PLAIN_TYPES, _HASH)]
+    kinds = dict(zip(schema.names, map(str, schema.types), strict=True))
+    counts = [name for name in schema.names[_COUNTS] if kinds[name] == "int64"]
     writer = arrow.parquet.ParquetWriter(
         sink,
         schema,
-        compression={name: "none" if name in _HASHES else "zstd" for name in schema.names},
+        compression={name: "none" if kinds[name] == _HASH else "zstd" for name in kinds},
         use_dictionary=texts,
         dictionary_pagesize_limit=_DICTIONARY_BYTES,
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in _COUNTS if name in schema.names},
+        column_encoding=dict.fromkeys(counts, "DELTA_BINARY_PACKED"),
     )
     for group in _groups(tables):
         columns = [_encoded(group[field.name], field.type) for field in schema]
@@ -536,14 +554,15 @@ class DocumentTable:
     @property
     def kept(self) -> dict[str, str]:
         """The columns that were kept of the inputs, with their types."""
-        return {name: kind for name, kind in self.columns.items() if name not in COLUMNS}
+        names = {name for reader in islice(self, _OPEN) for name in reader.kept}
+        return {name: kind for name, kind in self.columns.items() if name in names}
 
     @property
     def in_pairs(self) -> bool:
         """Whether documents 2i and 2i + 1 are different documents of the same line of a source."""
         from pyarrow import compute
 
-        table = self.read(["source", "line", "tokens_xxh3"])
+        table = self.read([OWN + "source", OWN + "line", OWN + "tokens_xxh3"])
         one, other = (table.take(np.arange(first, len(table), 2)) for first in range(2))
         if len(one) != len(other):
             return False
@@ -568,7 +587,7 @@ class DocumentTable:
         """
         rows: list[dict[str, Any]] = [{}] * len(documents)
         for reader, places, numbers in self.parts(documents):
-            names = tuple(name for name in columns if name in reader.schema.names)
+            names = tuple(one for one in columns if reader.has(one, columns))
             table = reader.take(numbers, names)
             for place, row in zip(places.tolist(), table.to_pylist(), strict=True):
                 rows[place] = row
@@ -582,7 +601,7 @@ class DocumentTable:
         arrow = import_parquet()
         tables, order = [], []
         for reader, places, numbers in self.parts(documents):
-            names = tuple(name for name in columns if name in reader.schema.names)
+            names = tuple(one for one in columns if reader.has(one, columns))
             tables.append(fit(reader.take(numbers, names)))
             order.append(places)
         joined = arrow.concat_tables(tables)
@@ -601,7 +620,7 @@ class DocumentTable:
         columns = names if columns is None else columns
         wanted = [columns] if isinstance(columns, str) else list(columns)
         for name in wanted:
-            if name not in names:
+            if name not in names and not any(reader.has(name) for reader in self):
                 likely = nearest(name, names)
                 hint = f" (did you mean {likely}?)" if likely else ""
                 raise UsageError(
@@ -612,8 +631,7 @@ class DocumentTable:
             return arrow.table({name: [] for name in wanted})
         try:
             tables = [
-                reader.read([name for name in wanted if name in reader.schema.names])
-                for reader in self
+                reader.read([name for name in wanted if reader.has(name, names)]) for reader in self
             ]
             table = arrow.concat_tables(tables, promote_options="permissive").select(wanted)
         except arrow.ArrowTypeError as error:
@@ -628,7 +646,7 @@ class DocumentTable:
         return TableReader(table_file(prefix), table_path(prefix))
 
 
-_WHERE = ("source", "line")
+_WHERE = (OWN + "source", OWN + "line")
 Became = Literal["document", "empty", "rejected", "unselected", "nothing"]
 
 
@@ -699,7 +717,7 @@ class Origins:
         columns = (*_WHERE, *(self.table.kept if self._has_kept else ()))
         rows = self.table.rows(np.arange(begin, end), columns)
         for number, row in enumerate(rows, begin):
-            source, line = row.pop("source"), row.pop("line")
+            source, line = map(row.pop, _WHERE)
             yield Origin(source, line, "document", number, kept=row)
 
     def find(self, source: str, line: int) -> list[Origin]:
@@ -713,9 +731,7 @@ class Origins:
         origins = []
         for shard, first in enumerate(table.ends[:-1]):
             reader = table.shard(shard)
-            for row in reader.find(name, line, (*_WHERE, *(reader.kept if self._has_kept else ()))):
-                number = row.pop("row")
-                kept = {key: value for key, value in row.items() if key not in _WHERE}
+            for number, kept in reader.find(name, line, reader.kept if self._has_kept else ()):
                 origin = Origin(name, line, "document", number, kept=kept)
                 origins += self._with_number(origin, shard, first + number)
             origins += self._dropped_origins(shard, name, line)
@@ -733,7 +749,7 @@ class Origins:
     def _dropped_origins(self, shard: int, source: str, line: int) -> Iterator[Origin]:
         """The origins of a line's records that a shard has left out."""
         dropped = self._dropped(self.table.prefixes[shard])
-        for row in [] if dropped is None else dropped.find(source, line, (*_WHERE, "reason")):
+        for _, row in [] if dropped is None else dropped.find(source, line, ("reason",)):
             if row["reason"] == EMPTY:
                 yield Origin(source, line, "empty", reason="no token")
             else:

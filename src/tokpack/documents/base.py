@@ -59,10 +59,13 @@ class Base:
                     self.records.append(shard.record)
         self.starts = starts([record.documents for record in self.records])
         self.firsts = starts([dataset.documents for dataset in datasets])
+        self.before: dict[int, int] = {}  # documents before those of a record, in its dataset
         self.moves = []  # how much larger the number of a document is, for the shards of each input
         for one in self.inputs:
             here = starts([shard.record.documents for shard in one.shards])[:-1]
             places_here = [places[shard.record.prefix] for shard in one.shards]
+            for place, first in zip(places_here, here.tolist(), strict=True):
+                self.before.setdefault(place, first)
             self.moves.append((here, self.starts[places_here] - here))
 
     def shards(self) -> Iterator[Shard]:

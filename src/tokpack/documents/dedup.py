@@ -15,7 +15,14 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.dataset import MMapIndexedDataset, are_trained, trained_ends
 from tokpack.dataset.format import document_ends, prefixes_of
-from tokpack.dataset.table import DocumentTable, has_table, import_parquet, plain_ids, token_digests
+from tokpack.dataset.table import (
+    OWN,
+    DocumentTable,
+    has_table,
+    import_parquet,
+    plain_ids,
+    token_digests,
+)
 from tokpack.documents.base import as_share, scan_documents, trained_tracks
 from tokpack.documents.write import BESIDE_VIEW, NewTable, NewViews, ViewSpec
 from tokpack.errors import UsageError, option
@@ -113,7 +120,7 @@ def _read_hashes(table: DocumentTable, out: Keys) -> None:
     """Write the hashes in all rows of a table."""
     at = 0
     for reader in table:
-        for column in reader.column("tokens_xxh3"):
+        for column in reader.column(f"{OWN}tokens_xxh3"):
             begin, count = 16 * column.offset, 16 * len(column)
             keys = _halves(column.buffers()[1][begin : begin + count])
             out[at : at + len(column)] = keys[:, : out.shape[1]]

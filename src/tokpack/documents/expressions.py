@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.dataset.table import TableReader, import_parquet, table_paths
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.format import document_lengths
+from tokpack.dataset.table import (
+    COLUMNS,
+    OWN,
+    TableReader,
+    has_table,
+    import_parquet,
+    table_file,
+)
 from tokpack.errors import InputError, UsageError, option
 from tokpack.quantities import counted
 from tokpack.sources.sql import (
@@ -42,6 +51,7 @@ NO_FOLDERS = ", hive_partitioning=false"
 INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")}
 INTEGERS |= {"INTEGER", "UINTEGER", "HUGEINT", "UHUGEINT"}
 _KEY = f"{HIDDEN}key "
+_DOCUMENT = "document"  # a column besides those of the tables: the number of a document
 _EXAMPLES = 3
 _PATTERN = re.compile(r"[*?\[]")
 _READERS = {
@@ -224,14 +234,16 @@ _NUMBERS = {"int64", "double"}
 
 
 def nulls_of_tables(
-    tables: Sequence[str], names: Sequence[str], named: Mapping[str, str]
+    tables: Sequence[Any],
+    schemas: Sequence[Any],
+    names: Sequence[str],
+    named: Mapping[str, str],
 ) -> list[dict[str, str]]:
     """The columns of each table that have only null, with the type that they have in other tables.
 
     ``names`` are those of the datasets, ``named`` the columns that are used, and the option that
     names each. UsageError if one of these is text in some tables and something else in others.
     """
-    schemas = [import_parquet().parquet.read_schema(path) for path in tables]
     nulls: list[dict[str, str]] = [{} for _ in tables]
     for column in dict.fromkeys(name for schema in schemas for name in schema.names):
         kinds = {n: _kind(one, column) for n, one in enumerate(schemas) if column in one.names}
@@ -310,16 +322,48 @@ def evaluate(request: SelectRequest, base: Base) -> SelectResult:
         parse(request.where)  # as for encode, it must be a function of the document alone
     if (repeat := repeat_expression(request.repeat)) is not None:
         parse(repeat, option("repeat") + (f" {request.repeat!r}" if repeat.strip() else ""))
-    tables = [path for record in base.records for path in table_paths(record.prefix)]
     named = dict.fromkeys(_roots(repeat), "repeat") | {here: "on" for here, _ in request.keys}
     named |= dict.fromkeys(_roots(request.where), "where")
-    nulls = nulls_of_tables(tables, [record.prefix for record in base.records], named)
+    tables = [_table_of(record.prefix, named) for record in base.records]
     with _connect() as connection:
-        query = _Query(connection, request, tables, base.starts.tolist(), nulls)
+        query = _Query(connection, request, tables, base, named)
         result = query.run(int(base.starts[-1]))
         compared = [one for one in (request.where, repeat) if one and not parse(one).asks_nan]
         query.warn_of_nan({name for one in compared for name in _roots(one)})
         return result
+
+
+def _table_of(prefix: str, named: Iterable[str]) -> Any:
+    """The path of the table of a dataset; without one, an Arrow table of what its .idx tells, if
+    that is all that is asked for. Raises as ``table_file``.
+    """
+    if has_table(prefix) or not {name.lower() for name in named} <= {"tokens", _DOCUMENT}:
+        return table_file(prefix)
+    dataset = MMapIndexedDataset(prefix)
+    lengths = document_lengths(dataset.sizes, dataset.doc_idx).astype(np.int64)
+    numbers = np.arange(len(lengths))
+    return import_parquet().table({"file_row_number": numbers, "tokens": lengths})
+
+
+def _schemas(tables: Sequence[Any]) -> tuple[list[Any], list[dict[str, str]]]:
+    """The schemas of tables, and new names for own columns of which another table keeps one."""
+    arrow = import_parquet()
+    schemas = [
+        arrow.parquet.read_schema(one) if isinstance(one, str) else one.schema for one in tables
+    ]
+    there = {name for one in schemas for name in one.names}
+    moved = [
+        {
+            name: OWN + name
+            for name in COLUMNS
+            if OWN + name in there and name in one.names and OWN + name not in one.names
+        }
+        for one in schemas
+    ]
+    pairs = zip(schemas, moved, strict=True)
+    return [
+        arrow.schema([f.with_name(new.get(f.name, f.name)) for f in s]) for s, new in pairs
+    ], moved
 
 
 class _Query:
@@ -329,18 +373,27 @@ class _Query:
         self,
         connection: Any,
         request: SelectRequest,
-        tables: Sequence[str],
-        starts: Sequence[int],
-        nulls: Sequence[dict[str, str]],
+        tables: Sequence[Any],
+        base: Base,
+        named: Mapping[str, str],
     ) -> None:
         self._connection, self._request = connection, request
-        rows = " UNION ALL BY NAME ".join(
-            f"SELECT {start} + file_row_number AS {_NUMBER}, * EXCLUDE (file_row_number) "
-            f"{with_types(null)} "
-            f"FROM read_parquet({file_literal(path)}, file_row_number=true{NO_FOLDERS})"
-            for path, start, null in zip(tables, starts, nulls, strict=False)
-        )
-        connection.execute(f"CREATE VIEW docs AS {rows}")
+        schemas, moved = _schemas(tables)
+        nulls = nulls_of_tables(tables, schemas, [one.prefix for one in base.records], named)
+        has_one = any(name.lower() == _DOCUMENT for one in schemas for name in one.names)
+        rows = []
+        for n, (table, start) in enumerate(zip(tables, base.starts.tolist(), strict=False)):
+            first = f"{start} + file_row_number AS {_NUMBER}, "
+            first += "" if has_one else f"{base.before[n]} + file_row_number AS {_DOCUMENT}, "
+            first += "".join(f"{quoted(old)} AS {quoted(new)}, " for old, new in moved[n].items())
+            left = ", ".join(["file_row_number", *map(quoted, moved[n])])
+            given = f"tokens_{n}"
+            if isinstance(table, str):
+                given = f"read_parquet({file_literal(table)}, file_row_number=true{NO_FOLDERS})"
+            else:
+                connection.register(given, table)
+            rows.append(f"SELECT {first}* EXCLUDE ({left}) {with_types(nulls[n])} FROM {given}")
+        connection.execute(f"CREATE VIEW docs AS {' UNION ALL BY NAME '.join(rows)}")
         self._joined = JoinedTable(connection, request) if request.join else None
 
     def run(self, documents: int) -> SelectResult:

@@ -30,6 +30,7 @@ from tokpack.dataset.manifest import (
 from tokpack.dataset.merge import merged_facts, relative_name, tell_of_tracks, warn_of_distant
 from tokpack.dataset.outputs import dataset_files, new_datasets
 from tokpack.dataset.table import (
+    OWN,
     TableReader,
     has_table,
     import_parquet,
@@ -240,9 +241,9 @@ def _text_bytes(base: Base, numbers: npt.NDArray[Any]) -> int:
             begin, end = base.starts[number : number + 2].tolist()
             inside = within(numbers, begin, end)
             table = TableReader(table_file(record.prefix))
-            if "bytes" not in table.schema.names:
+            if not table.has(f"{OWN}bytes"):
                 return 0
-            for sizes, rows in table.of_rows("bytes", inside - begin if begin else inside):
+            for sizes, rows in table.of_rows(f"{OWN}bytes", inside - begin if begin else inside):
                 if sizes.null_count:
                     return 0
                 total += int(sizes.to_numpy()[rows].sum())

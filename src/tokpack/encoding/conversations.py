@@ -22,7 +22,7 @@ from tokpack.dataset.manifest import ROLES
 from tokpack.display import brief
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.makers import SAID_COLUMNS, EncodedDocuments
-from tokpack.errors import InputError, LimitError, UsageError, option
+from tokpack.errors import InputError, LimitError, option
 from tokpack.quantities import counted
 from tokpack.sources import (
     RAW_BYTES_KEPT,
@@ -398,11 +398,6 @@ def sample_conversations(options: EncodeOptions) -> FirstConversations:
     """
     from tokpack.encoding.setup import load_setup
 
-    if not options.chat:
-        raise UsageError(
-            f"{option('dry_run', True)} shows what is trained of conversations: add "
-            f"{option('chat', True)}, or leave it out"
-        )
     sources = discover(options.inputs, **options.for_inputs)
     setup = load_setup(options)
     first = FirstInputs(options, sources)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokpack.dataset.table import COLUMNS
+from tokpack.dataset.table import OWN
 from tokpack.encoding.kept import ALL
 from tokpack.errors import Remark, UsageError, option
 from tokpack.sources import DocumentBatch, DocumentReader, Limits, Part, read, value_at
@@ -194,11 +194,11 @@ def with_small_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOpti
 
 def _requests(keys: Iterable[str], others: Sequence[str]) -> list[str]:
     """The values of ``keep`` for some keys; a key whose name is taken gets another column name."""
-    taken = {*COLUMNS, *(one.partition("=")[0] for one in others)}
+    taken = {one.partition("=")[0] for one in others}
     requests = []
     for key in keys:
         name = key.replace("=", "_")
-        while name in taken:
+        while name in taken or name.lower().startswith(OWN):
             name += "_"
         taken.add(name)
         requests.append(key if name == key else f"{name}={key}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tokpack.dataset.table import COLUMNS, arrow_type, import_parquet
+from tokpack.dataset.table import OWN, arrow_type, import_parquet
 from tokpack.errors import UsageError, option
 from tokpack.sources.rows import widest_type
 from tokpack.sources.values import as_text, is_json, objects_of, of_objects, of_texts, python_values
@@ -49,10 +49,10 @@ def parse_keep(texts: Sequence[str]) -> dict[str, str]:
         key = key if equals else name
         if not name or not key:
             raise UsageError(f"{option('keep')} has {text!r}: give a key, or NAME=KEY")
-        if name in COLUMNS:
+        if name.lower().startswith(OWN):
             raise UsageError(
-                f"{option('keep')} has {name!r}, a column that the table has of its own: give "
-                f"another name, as in {option('keep', f'{name}_=' + key)}"
+                f"{option('keep')} has {name!r}, and columns that begin so are the table's own: "
+                f"give another name, as in {option('keep', f'{name[len(OWN) :]}=' + key)}"
             )
         if name in kept:
             raise UsageError(

@@ -205,6 +205,13 @@ class RunStatus:
         way = f"the same command {'goes on where it was' if goes_on else 'begins anew'}"
         return f"once that is mended, {way}" if self.state == "failed" else way
 
+    @property
+    def words(self) -> str:
+        """How it stands, how much of it is done, and what to do."""
+        report = self.report
+        done = f", {report.done / report.total:.0%} done" if report and report.total else ""
+        return f"{self.state}{done}" + (f"; {self.advice}" if self.advice else "")
+
 
 def begun_prefix(text: str) -> str | None:
     """The prefix of a run on this machine that has begun and not finished; None for none.

@@ -105,6 +105,7 @@ _BINARY_SUFFIXES = (
     *(".wet", ".warc", ".7z", ".rar", ".lz4", ".orc", ".avro", ".npy", ".npz", ".safetensors"),
     *(".pdf", ".docx", ".epub", ".png", ".jpg", ".jpeg"),
 )
+_OF_TEXT = ("text", "jsonl", "json", "csv", "tsv")
 _FEW_LINES = 8
 _LINES_OF_PARAGRAPH = 20  # the most lines of a paragraph of a book
 DAT_HEADER = re.compile(rb"\d{16}")
@@ -337,7 +338,7 @@ def detect(
             raise no_text(source.name, kind)
         return input_format, compression
     if input_format != "auto":
-        if (kind := kind_of(head)) and kind.lost:
+        if (kind := kind_of(head)) and (kind.lost or input_format in _OF_TEXT):
             raise no_text(source.name, kind)
         return input_format, compression
     format_ = format_of(head, source.name, is_packed=bool(layers))

@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tokpack import storage
+from tokpack.display import brief
 from tokpack.errors import InputError, Remark, StoreError, UsageError, option
 from tokpack.input_formats import FORMATS
 from tokpack.quantities import counted
@@ -36,7 +37,7 @@ from tokpack.sources.detect import (
 )
 from tokpack.sources.hub import HUB_NAME, hub_files, is_saved_dataset, saved_files
 from tokpack.storage import named
-from tokpack.storage.disk import is_dataset
+from tokpack.storage.disk import did_you_mean, is_dataset
 from tokpack.storage.objects.access import open_object
 from tokpack.storage.objects.urls import is_url, shown
 
@@ -66,6 +67,7 @@ _TABLES = (".feather", ".ipc")  # recognized by their content
 _NO_DOCUMENTS = "without documents"
 _OTHER_TEXT = "text that is not named .txt"
 _EMPTY = "that are empty"
+_LONGEST_NAME = 255  # characters
 has_magic = glob.has_magic
 
 
@@ -165,7 +167,9 @@ def _passed_over(where: str, reasons: Sequence[tuple[str, str]]) -> str:
 def no_documents(folder: str, reasons: Sequence[tuple[str, str]]) -> InputError:
     """The error for a folder in which all files are skipped."""
     seen = ""
-    if reasons:
+    if reasons and all(reason.startswith("with ") for reason, _ in reasons):
+        seen = f"; {_passed_over(folder, reasons)}: extract their text first"
+    elif reasons:
         seen = (
             f"; {_passed_over(folder, reasons)}: name them one by one if they hold documents, or "
             f"make each a document with {option('input_format', 'file')}"
@@ -382,7 +386,6 @@ _LOOKED_AT = 16  # text files that are looked at, for all
 _hub = threading.Lock()  # the settings of ``datasets`` are shared by all threads
 _HIDDEN = "that are hidden or unfinished"
 _TO_NOTHING = "that are links to nothing"
-_MARKUP = (".html", ".htm", ".xhtml", ".xml")
 
 
 def discover(
@@ -429,9 +432,32 @@ def discover(
     if hf_split is not None and not any(source.format == "arrow" for source in listed):
         raise UsageError(f"{option('hf_split', hf_split)}: no input is a Hugging Face dataset")
     if input_format == "auto":
+        _refuse_other_text(listed)
         _warn_of_unpacked(listed)
         _warn_of_text(listed)
     return listed
+
+
+def _refuse_other_text(sources: Sequence[Source]) -> None:
+    """Refuse text whose name has an ending, and not that of documents: a folder leaves it out, too.
+
+    InputError.
+    """
+    names = [
+        one.name
+        for one in sources
+        if one.format == "text" and not one.is_pipe and _is_of_other_text(bare_name(one.path))
+    ]
+    if names:
+        more = f" and {counted(len(names) - 1, 'other file')}" if len(names) > 1 else ""
+        raise InputError(
+            f"{names[0]}{more}: {_OTHER_TEXT}: make each file a document with "
+            f"{option('input_format', 'file')}, or each line with {option('input_format', 'text')}"
+        )
+
+
+def _is_of_other_text(name: str) -> bool:
+    return bool(os.path.splitext(name)[1]) and not has_document_name(name)
 
 
 def _warn_of_unpacked(sources: Sequence[Source]) -> None:
@@ -452,13 +478,11 @@ def _warn_of_names(names: Sequence[str], what: str) -> None:
 def _warn_of_text(sources: Sequence[Source]) -> None:
     """Warn that each line of text becomes a document, if it looks like books, code or web pages."""
     texts = [one for one in sources if one.format == "text" and not one.is_pipe]
-    marked = [one for one in texts if bare_name(one.path).endswith(_MARKUP)]
-    texts = [one for one in texts if not bare_name(one.path).endswith(_MARKUP)]
     step = max(len(texts) // _LOOKED_AT, 1)
     heads = list(map_concurrently(decompressed_head, texts[::step]))
     pages = [one for one, head in zip(texts[::step], heads, strict=True) if is_markup(head)]
     _warn_of_names(
-        [one.name for one in (*marked, *pages)],
+        [one.name for one in pages],
         "read as plain text, a document a line, markup, quotes and all; where that is meant, "
         f"{option('input_format', 'text')} says so",
     )
@@ -603,7 +627,7 @@ def _path(path: str, read_as: _ReadAs) -> Iterator[Source]:
     elif has_magic(path):
         yield from _pattern(path, read_as)
     else:
-        raise InputError(f"{printable(path)}: no such file or folder{_hint(path)}")
+        raise InputError(no_such(path))
 
 
 def _named(path: str, read_as: _ReadAs) -> Source:
@@ -613,12 +637,20 @@ def _named(path: str, read_as: _ReadAs) -> Source:
     return _source(path, read_as)
 
 
+def no_such(path: str) -> str:
+    """What to say of an input that is not there."""
+    if len(path) > _LONGEST_NAME or "\n" in path:
+        return f"{brief(path)}: no such file or folder"
+    return f"{printable(path)}: no such file or folder{_hint(path)}"
+
+
 def _hint(path: str) -> str:
     if is_dataset(path):
         return "; it is a dataset, whose documents are tokens already: tokpack convert or merge it"
     if not HUB_NAME.fullmatch(path) or has_document_name(path):
-        return ""
-    return f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
+        return did_you_mean(path)
+    near = "" if "/" in path else did_you_mean(path)
+    return near or f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
 
 
 def _pattern(pattern: str, read_as: _ReadAs) -> Iterator[Source]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from tokpack.sources.columns import (
     dataset_source,
     table_source,
 )
-from tokpack.sources.find import matching
+from tokpack.sources.find import HUB_SCHEME, has_magic, matching, no_such
 from tokpack.sources.records import NoKeyError, documents_of, utf8_at, value_at
 from tokpack.sources.rows import TEXT, WholeRecords, batch_with_rows, no_column, take
 from tokpack.sources.values import (
@@ -420,18 +419,16 @@ def _compact(batch: DocumentBatch) -> DocumentBatch:
 
 # The inputs of ``tokpack.encode`` in Python become names of files, or a source.
 #
-# A str, a path, and a list or tuple of these name files. A table or dataset is read where it is.
-# Anything else that can be iterated over gives documents. No library is imported here to recognize
-# an object: if its library is not loaded, the object cannot be one of its classes.
+# A str, a path, and a list or tuple of these name files, whatever they look like. A table or
+# dataset is read where it is. Anything else that can be iterated over gives documents. No library
+# is imported here to recognize an object: if its library is not loaded, the object cannot be one of
+# its classes.
 
-_LOOKED_AT = 64  # elements of a list
-_LONGEST_NAME, _WORDS = 255, 2  # the most characters of a file name; the fewest words of a text
-_SUFFIX = re.compile(r"\.\w{1,8}\Z")
 _LISTS = (list, tuple)
 _NAMES = (str, os.PathLike)
 _TAKEN = (
-    "give names of files, an iterable of str or of mappings, a datasets.Dataset, a pyarrow Table, "
-    "RecordBatchReader or Dataset, or a DataFrame"
+    "give names of files, texts=[...], an iterable of str or of mappings, a datasets.Dataset, a "
+    "pyarrow Table, RecordBatchReader or Dataset, or a DataFrame"
 )
 
 
@@ -447,14 +444,20 @@ def in_process(
     keys: Sequence[str],
     resume_key: str | None = None,
     columns: Columns | None = (),
+    texts: Any = None,
 ) -> Source | tuple[str, ...]:
     """The source for an object of this process, or the names of files if it names them.
 
+    ``texts`` are documents in the place of ``inputs``.
     ``columns`` are others whose values are wanted, if they exist (None: all), or whole records,
     which need not have ``keys``. ``resume_key`` identifies the content of an iterable, which can be
     read only once. UsageError for any other object, InputError if a table lacks a column of
     ``keys``, or if that is no text.
     """
+    if texts is not None:
+        if inputs is not None:
+            raise UsageError(f"inputs and {option('texts')} are both given: keep one of them")
+        return _texts(texts, resume_key)
     if isinstance(inputs, _NAMES):
         return _names([inputs])
     if callable(inputs) and hasattr(inputs, "__qualname__"):
@@ -465,8 +468,7 @@ def in_process(
     if isinstance(inputs, (set, frozenset)):
         raise UsageError("inputs is a set, which has no order: give a list, as of sorted(...)")
     if isinstance(inputs, _LISTS) and any(isinstance(one, _NAMES) for one in inputs or [""]):
-        is_prose = _are_texts(inputs)
-        return _stream("documents", inputs, resume_key) if is_prose else _names(inputs)
+        return _names(inputs)
     return (
         _hugging_face(inputs, keys, resume_key, columns)
         or _arrow_files(inputs)
@@ -479,33 +481,27 @@ def _names(inputs: Iterable[Any]) -> tuple[str, ...]:
     for one in inputs:
         if not isinstance(one, _NAMES):
             raise UsageError(
-                f"a list of names of files has {brief(one)} in it; documents are given as "
-                "iter([...])"
+                f"a list of names of files has {brief(one)} in it; texts are given as texts=[...], "
+                "other documents as iter([...])"
             )
     names = tuple(map(os.fspath, inputs))
-    if names and not _may_be_name(names[0]):
-        raise InputError(
-            f"{brief(names[0])}: no such file or folder; a str names files: give a text as a list "
-            "of one, or, where texts look like names, as iter([...])"
-        )
+    for name in names:
+        if not _is_name(name):
+            raise InputError(f"{no_such(name)}; texts are given as texts=[...]")
     return names
 
 
-def _are_texts(inputs: Sequence[Any]) -> bool:
-    """Whether a list begins with texts, none of which can be the name of an input."""
-    some = inputs[:_LOOKED_AT] or [""]
-    return all(isinstance(one, str) and not _may_be_name(one) for one in some)
+def _is_name(text: str) -> bool:
+    """Whether a text names inputs: files that are there, a list, a pattern, what is elsewhere."""
+    parts = (text, *map(str.strip, text.split(",")))
+    is_there = text == "-" or text.startswith(("@", HUB_SCHEME)) or any(map(_is_input, parts))
+    return is_there or bool(has_magic(text) and matching(text))
 
 
-def _may_be_name(text: str) -> bool:
-    """Whether a text names an input, or may be meant to: one word, or with a slash or a suffix."""
-    if text.startswith("@"):
-        return True
-    if len(text) > _LONGEST_NAME or "\n" in text:
-        return _is_input(text)
-    is_like_one = len(text.split()) < _WORDS or "/" in text or _SUFFIX.search(text)
-    parts = [text, *map(str.strip, text.split(","))]
-    return bool(is_like_one or any(map(_is_input, parts)) or matching(text))
+def _texts(texts: Any, resume_key: str | None) -> Source:
+    if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
+        raise UsageError(f"{option('texts')} is {brief(texts)}; it is a list of str, or gives str")
+    return _stream("documents", texts, resume_key)
 
 
 def _is_a(value: Any, module: str, *names: str) -> bool:
@@ -519,8 +515,14 @@ def _hugging_face(
     value: Any, keys: Sequence[str], resume_key: str | None, columns: Columns | None
 ) -> Source | None:
     if _is_a(value, "datasets", "DatasetDict", "IterableDatasetDict"):
+        if len(value) == 1:
+            [only] = value.values()
+            return _hugging_face(only, keys, resume_key, columns)
         splits = ", ".join(map(repr, value))
-        raise UsageError(f"a dict of datasets has several splits: name one of {splits}: data[...]")
+        raise UsageError(
+            f"a dict of datasets has the splits {splits}: give one of them, data[...], or all as "
+            "one, datasets.concatenate_datasets(list(data.values()))"
+        )
     if _is_a(value, "datasets", "Dataset"):
         return dataset_source(value, keys, columns)
     if not _is_a(value, "datasets", "IterableDataset"):
@@ -616,7 +618,7 @@ def _iterable(value: Any, resume_key: str | None) -> Source | tuple[str, ...]:
         raise UsageError(
             f"an iterable that is no list gives documents, and the first one is {brief(first)}, "
             "the name of an input: give names of files as a list, list(...), or documents as "
-            "mappings, {'text': ...}"
+            "texts=..."
         )
     return _stream("documents", documents, resume_key)
 

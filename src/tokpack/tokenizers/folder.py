@@ -443,7 +443,11 @@ class Definition:
 
     def read(self) -> Any:
         """The value of the JSON. TokenizerError."""
-        value = parse_json(self._raw, self._path, wrong=TokenizerError)
+        try:
+            value = parse_json(self._raw, self._path, wrong=TokenizerError)
+        except TokenizerError as error:
+            reason = str(error).removeprefix(f"{self._path}: ")
+            raise TokenizerError(f"{self._path}: is no tokenizer: {reason}") from None
         return self._changes.apply(value) if self._changes and isinstance(value, dict) else value
 
     @cached_property

@@ -182,8 +182,8 @@ def _print(facts: dict[str, Any]) -> None:
     }
     for name, extra in facts["extras"].items():
         missing = ", ".join(extra["missing"])
-        advice = f'no {missing}: pip install "tokpack[{name}]"' if missing else "installed"
-        rows[f"extra {name}"] = advice
+        state = f'no {missing}: pip install "tokpack[{name}]"' if missing else "installed"
+        rows[f"extra {name}"] = f"{installed.PURPOSES[name]}; {state}"
     rows |= {
         "system": machine["system"],
         "processor": machine["processor"],

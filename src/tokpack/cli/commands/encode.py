@@ -42,8 +42,9 @@ PAGE = Page(
                     """
                     --log-interval N|Ns  without a terminal: a line every N documents or N seconds
                                          (10s)
-                    --dry-run            with --chat: show the first conversations and what is
-                                         trained of them, and encode nothing
+                    --dry-run            write nothing: show how the inputs are read, the tokens of
+                                         the first document, the size and the time to expect; with
+                                         --chat what is trained of the first conversations
                     --json               print the manifests as JSON on stdout
                     """,
                     log_interval={"type": _interval},
@@ -84,9 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
     for line in notes:
         terminal.note(line)
     if arguments.dry_run:
-        from tokpack.cli.shown import print_sample
+        from tokpack.cli.shown import print_trial
 
-        print_sample(options)
+        print_trial(options)
         return 0
     if arguments.engine != "local":
         return shards.encode_with_engine(arguments, options)

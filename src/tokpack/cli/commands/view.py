@@ -28,7 +28,10 @@ PAGE = Page(
         Group(
             "flags",
             flags(
-                "--port N  where it is served on this machine (any that is free)",
+                """
+                --port N  where it is served on this machine (any that is free)
+                --wait    wait for what is not there yet, such as a run that is about to begin
+                """,
                 port={"type": number(0), "default": 0},
             ),
         ),
@@ -39,12 +42,13 @@ INPUT is a dataset, also one that is being made, a blend file, a folder to which
 writes its log.jsonl, or a folder with such things in it; also several. Without one it is this
 folder. The address is printed; it holds a key, and is of use on this machine only. Nothing is
 changed, and nothing shown but what was named, what lies in a named folder, and the datasets of
-blends and runs. What is not there yet is waited for. Ctrl-C ends it.
+blends and runs. Ctrl-C ends it.
 
 examples:
   tokpack view
   tokpack view the-pile
   tokpack view run blend.yaml data/*.idx
+  tokpack view run --wait        before it has begun
   ssh -L 8000:127.0.0.1:8000 node tokpack view run --port 8000
 """,
 )
@@ -59,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     names = matching_datasets(arguments.inputs or [os.curdir])
     with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
-        for name in names:
+        for name in names if arguments.wait else ():
             wait_for(name)
         items = open_items(names, tokenizer_given(arguments))
         terminal.say("tokpack: Ctrl-C ends it")

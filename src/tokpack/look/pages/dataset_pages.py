@@ -10,6 +10,7 @@ import numpy as np
 
 from tokpack.dataset.overview import grep, random_documents
 from tokpack.dataset.spelling import TokenText, turns_of
+from tokpack.dataset.table import OWN
 from tokpack.display import brief as value_text
 from tokpack.display import shown
 from tokpack.errors import UsageError
@@ -113,6 +114,7 @@ _AROUND = 12  # tokens before a match
 _CHUNK = 1 << 16  # documents whose lengths are looked at together
 _DIGESTS = ("text_xxh3", "tokens_xxh3")  # columns for programs
 _SHOWN = ("source", "line", TOKENS)  # columns that lists have anyway
+_OWN_SOURCE = f"{OWN}source"
 
 
 def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
@@ -184,7 +186,7 @@ def documents_page(site: Pages, number: int, item: DatasetItem, query: Query) ->
 
 def _filter(site: Pages, number: int, item: DatasetItem, where: str, sort: str) -> Html:
     """A form for a choice of documents and their order."""
-    columns = [name for name in item.sources.columns if name not in (*_SHOWN, *_DIGESTS)]
+    columns = _columns(item)
     orders = {"": "their number", RANDOM: "chance"}
     for name in (TOKENS, *columns):
         orders |= {name: f"{name}, lowest first", f"-{name}": f"{name}, highest first"}
@@ -193,6 +195,13 @@ def _filter(site: Pages, number: int, item: DatasetItem, where: str, sort: str) 
     named = ", ".join(f"{k} ({v})" for k, v in item.sources.columns.items() if k not in _DIGESTS)
     words = f"An SQL expression, as of tokpack select --where, on {named}."
     return tag("div", form, tag("small", words) if named else "", class_="ask")
+
+
+def _columns(item: DatasetItem) -> list[str]:
+    """The columns of its table that lists do not have anyway, and people read."""
+    there, left = item.sources.columns, {*_SHOWN, *_DIGESTS}
+    left = {name for name in left if OWN + name not in there}
+    return [name for name in there if name not in left and not name.startswith(OWN)]
 
 
 def _listed(
@@ -209,7 +218,7 @@ def _listed(
     """
     if not places:
         return none("No documents here.")
-    columns = {name.lower(): name for name in item.sources.columns if name not in _SHOWN}
+    columns = {name.lower(): name for name in (*_columns(item), *_DIGESTS)}
     roots = dict.fromkeys(name.lower().partition(".")[0] for name in named)
     names = [columns[name] for name in roots if name in columns]
     rows = []
@@ -234,9 +243,10 @@ def _value(value: object) -> str:
 def source_of(site: Pages, number: int, item: DatasetItem, document: int) -> Html:
     """The input of a document, with a link to all documents of it if there is a table."""
     place = item.sources.find(document)
-    if "source" not in item.sources.columns:
+    if not {"source", _OWN_SOURCE} & {*item.sources.columns}:
         return html(place)
-    same = "source = '" + place.source.replace("'", "''") + "'"
+    column = "source" if _OWN_SOURCE not in item.sources.columns else _OWN_SOURCE
+    same = f"{column} = '" + place.source.replace("'", "''") + "'"
     address = site.address(number, "documents", where=same)
     short = "/".join(str(place).split("/")[-2:])
     return tag("a", short, href=address, title=str(place))
@@ -303,7 +313,7 @@ def _about(
         yield "sequences", f"{begin:,} to {end - 1:,}"
     if source := source_of(site, number, item, document):
         yield "source", source
-    columns = [name for name in item.sources.columns if name not in (*_SHOWN, *_DIGESTS)]
+    columns = _columns(item)
     [row] = item.sources.rows([document], columns)
     yield from ((name, _value(value)) for name, value in row.items())
 

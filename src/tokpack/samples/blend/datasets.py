@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tokpack.dataset import MMapIndexedDataset, bin_path, idx_path, prefix_of
 from tokpack.dataset.manifest import checksum_of
-from tokpack.display import nearest
 from tokpack.errors import InputError, UsageError
 from tokpack.samples.cache import versioned
 from tokpack.samples.tracks import check_labels
-from tokpack.storage.disk import not_a_dataset
+from tokpack.storage.disk import no_dataset
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.spec import BlendSpec
 
 _SUFFIXES = ("", "_text_document", "_text_sentence")
-_LISTED = 10_000  # files of a folder that are searched for the right spelling of a name
 _CHECKSUMS = ("xxh3_blocks", "xxh3_128")  # of a whole .bin, not of pieces that were joined
 _NAMED = 8  # the most datasets that one warning names
 
@@ -61,25 +57,9 @@ def find_prefix(name: str) -> str:
     for suffix in _SUFFIXES:
         if MMapIndexedDataset.exists(base + suffix):
             return base + suffix
-    if not is_url(base) and (mistaken := not_a_dataset(base)):
-        raise InputError(mistaken)
     tried = ", ".join(f"{base}{suffix}.idx" for suffix in _SUFFIXES)
-    hint = _neighbours(base)
-    raise InputError(f"{name}: no such dataset; looked for {tried}, each with its .bin{hint}")
-
-
-def _neighbours(base: str) -> str:
-    """The dataset that was probably meant by the name of a missing one: the end of a message."""
-    folder, name = os.path.split(base)
-    if is_url(base):
-        return ""
-    try:
-        with os.scandir(folder or ".") as entries:
-            names = [one.name[:-4] for one in islice(entries, _LISTED) if one.name[-4:] == ".idx"]
-    except OSError:
-        return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
-    near = nearest(name, names)
-    return f"; did you mean {os.path.join(folder, near)}?" if near else ""
+    text = f"{name}: no such dataset; looked for {tried}, each with its .bin"
+    raise InputError(text) if is_url(base) else no_dataset(base, text)
 
 
 def _open(name: str) -> MMapIndexedDataset:

@@ -56,6 +56,8 @@ def _failure(path: str, error: OSError) -> OutputError:
     # traceback, frame. It would keep open files alive until the garbage collector runs.
     failure = OutputError(f"cannot write {path}: {error.strerror or error}")
     failure.errno = error.errno
+    if failure.no_space or error.errno == errno.EIO:  # it is the machine that failed
+        failure.exit_code = 2
     return failure
 
 

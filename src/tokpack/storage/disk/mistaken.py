@@ -6,7 +6,8 @@ import os
 import re
 from itertools import islice
 
-from tokpack.errors import option
+from tokpack.display import nearest
+from tokpack.errors import NoDatasetError, option
 
 _TEXT = (".txt", ".text", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip", ".tar", ".tgz")
@@ -69,6 +70,36 @@ def not_a_dataset(name: str) -> str:
             "and tokpack view"
         )
     return f"{name} is a file, but none of a dataset"
+
+
+def no_dataset(prefix: str, text: str) -> NoDatasetError:
+    """The error for a name that no dataset has: what it is in fact, or ``text`` and a hint."""
+    error = NoDatasetError(not_a_dataset(prefix) or text + did_you_mean(prefix, ".idx"))
+    error.prefix = prefix
+    return error
+
+
+def did_you_mean(path: str, end: str = "") -> str:
+    """The name in the folder of a missing file that was probably meant: the end of a message.
+
+    Names with the ``end`` count, without it; for "" all but those of a dataset's tokens.
+    """
+    folder, name = os.path.split(path)
+    try:
+        with os.scandir(folder or ".") as entries:
+            names = [
+                one.name.removesuffix(end)
+                for one in islice(entries, _LISTED)
+                if one.name.endswith(end) and (end or not one.name.endswith((".bin", ".idx")))
+            ]
+    except (OSError, ValueError):
+        return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
+    # By what is before the first dot: endings make any two names alike.
+    stems = {one: one.partition(".")[0] for one in names}
+    stem = nearest(name.partition(".")[0], stems.values())
+    alike = sorted(one for one in names if stems[one] == stem)
+    near = nearest(name, alike) or (alike[0] if len(alike) == 1 else None)
+    return f"; did you mean {os.path.join(folder, near)}?" if near else ""
 
 
 def not_settings(name: str) -> str:
