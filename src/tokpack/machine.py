@@ -131,6 +131,26 @@ def ending_with(
     return end_with_launcher
 
 
+ONE_INTERRUPT = 1.0  # seconds
+
+
+def interrupts() -> Callable[[], bool]:
+    """A function to call at each SIGINT: whether it is a second one, not the first once more.
+
+    A terminal sends Ctrl-C to all processes, and a launcher passes it on to its own: within a
+    second that is one.
+    """
+    first = math.inf
+
+    def is_again() -> bool:
+        nonlocal first
+        now = time.monotonic()
+        first = min(first, now)
+        return now - first > ONE_INTERRUPT
+
+    return is_again
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process with this number exists, even another user's."""
     if pid <= 0:  # such a number stands for a group of processes

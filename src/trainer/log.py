@@ -353,6 +353,8 @@ def describe(run: TrainingRun) -> Iterator[str]:
     length, samples = config.seq_length, schedule.train_samples
     for note in filter(None, (config.unlike, *config.notes, *run.data.notes)):
         yield f"note: {note}"
+    if not config.save:
+        yield f"note: no weights of this run are kept: {option('save')} keeps them"
     if config.precision == "fp16" and device == "cpu":
         yield "note: a CPU computes fp16 many times slower than fp32 and bf16: take it for trials"
     yield from run_lines(config, model, layout, device)
