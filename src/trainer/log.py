@@ -184,6 +184,7 @@ class Log:
                 "unigram_entropy": entropy,
                 **data_state,
                 "data_parallel_size": topology.data_size,
+                "folder": os.getcwd(),
                 "config": config.to_dict(),
             }
             self._lines.add(_json("begin", **begin))
