@@ -220,7 +220,13 @@ def _planned(values: Overrides, nproc: int | None) -> Cluster | None:
             f"{option('nproc')} starts processes: with {option('plan')}, say {option('nodes')} and "
             f"{option('gpus_per_node')}"
         )
-    return cluster_of(**gpus)
+    cluster = cluster_of(**gpus)
+    if "gpus_per_node" not in gpus:
+        values.assumed = (
+            f"; it counts {cluster.gpus_per_node} GPUs of a node: {option('gpus_per_node')} says "
+            "how many there are"
+        )
+    return cluster
 
 
 def flag_names() -> dict[str, str]:
