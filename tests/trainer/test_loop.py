@@ -7,6 +7,7 @@ import gc
 import io
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -256,7 +257,21 @@ def test_a_lack_of_memory_is_named_behind_the_estimate(
     plant(run_module, "make_engine", full, patch=monkeypatch)
     with pytest.raises(TrainingError, match="micro_batch_size"):
         train(Config(**settings(prefix)))
-    assert "GB of weights, gradients and moments" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "GB of weights, gradients and moments" in said
+    assert "too little memory" not in said
+
+
+def test_a_run_that_this_machine_lacks_the_memory_for_is_said_before_it_starts(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+    plant(run_module, "make_engine", full, patch=monkeypatch)
+    with pytest.raises(TrainingError):
+        train(resolve([*FLAGS.split(), "--data-path", prefix, "--hidden-size", "1048576"]).config)
+    said = capsys.readouterr().err
+    assert re.search(r"too little memory: the run needs 4.\d+e\+05 GB, [\d.]+ GB are free", said)
+    assert "lower --micro-batch-size, --num-layers or --hidden-size, or recompute with --ch" in said
 
 
 def test_a_plot_that_fails_hides_no_error(
