@@ -315,6 +315,16 @@ def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
     assert {"lm loss valid", "lm loss valid ppl"} <= names
 
 
+def test_a_long_drawing_of_weights_is_told(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = {"train_samples": 8, "lr_decay_samples": 8, "lr_warmup_samples": 0}
+    for silent in (run_module.SILENT, 0.0):
+        monkeypatch.setattr(run_module, "SILENT", silent)
+        assert train(Config(**settings(prefix, **short, hidden_size=256, num_layers=4)))
+        assert ("weights are being drawn" in capsys.readouterr().err) == (not silent)
+
+
 def test_a_long_wait_for_a_board_is_told() -> None:
     with redirect_stderr(io.StringIO()) as said:
         with telling_of_a_wait("it does not answer", seconds=0.001):
