@@ -313,6 +313,8 @@ def test_a_run_and_its_steps(server: Server) -> None:
     for words in ("step 30 of 40", "nats a token", "state stopped", "loss 3.333"):
         assert words in text_of(server, "5/"), words
     assert page.count("<figure") == page.count("<svg") == 4
+    assert page.count("<circle") == 1  # of one evaluation
+    assert re.search("<dt>loss of .*?</dt><dd>4.5</dd>", page)
     some = server.get("5/?from=18&to=22").text
     assert re.findall(r'<th scope="row"><a [^>]*>(\d+)</a>', some) == ["18", "19", "20", "21", "22"]
     assert ">18<" in some.partition("</svg>")[0]
