@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PROCESS, CONTROL_GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
@@ -75,21 +75,39 @@ def cpu_limit(process: str = PROCESS, groups: str = CONTROL_GROUPS) -> float | N
     ``process`` lists its groups, which are folders below ``groups``. A container may see the names
     that its groups have outside, and only its own folders.
     """
-    limits = []
+    limits = [_limit(folder) for folder in _groups("cpu", process, groups)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def free_memory(
+    process: str = PROCESS, groups: str = CONTROL_GROUPS, system: str = "/proc/meminfo"
+) -> int | None:
+    """The bytes that this process may still take, by the system and the limits of its control
+    groups; None if they are not known. Swap does not count.
+    """
+    texts = [line for line in _lines(Path(system)) if line.startswith("MemAvailable:")]
+    bytes_ = [1024 * int(text.split()[1]) for text in texts]
+    for folder in _groups("memory", process, groups):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            bytes_ += [int(line) for line in _lines(folder / name) if line.isdecimal()]
+    return min(bytes_, default=None)
+
+
+def _groups(controller: str, process: str, groups: str) -> Iterator[Path]:
+    """The folders of the control groups (v1, v2) in which this process is, with those around."""
     for line in _lines(Path(process)):
         _, _, rest = line.partition(":")
         controllers, _, name = rest.partition(":")
         if controllers == "":
             mounts = [Path(groups), Path(groups) / "unified"]
-        elif "cpu" in controllers.split(","):
-            mounts = [Path(groups) / controllers, Path(groups) / "cpu"]
+        elif controller in controllers.split(","):
+            mounts = [Path(groups) / controllers, Path(groups) / controller]
         else:
             continue
         for mount in mounts:
             group = mount / name.strip("/")
             inside = [group, *group.parents]
-            limits += [_limit(folder) for folder in inside[: inside.index(mount) + 1]]
-    return min((limit for limit in limits if limit is not None), default=None)
+            yield from inside[: inside.index(mount) + 1]
 
 
 def _limit(folder: Path) -> float | None:
@@ -129,6 +147,26 @@ def ending_with(
             os._exit(1)
 
     return end_with_launcher
+
+
+ONE_INTERRUPT = 1.0  # seconds
+
+
+def interrupts() -> Callable[[], bool]:
+    """A function to call at each SIGINT: whether it is a second one, not the first once more.
+
+    A terminal sends Ctrl-C to all processes, and a launcher passes it on to its own: within a
+    second that is one.
+    """
+    first = math.inf
+
+    def is_again() -> bool:
+        nonlocal first
+        now = time.monotonic()
+        first = min(first, now)
+        return now - first > ONE_INTERRUPT
+
+    return is_again
 
 
 def is_alive(pid: int) -> bool:

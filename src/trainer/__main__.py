@@ -45,7 +45,7 @@ def run(request: RunRequest, world: int) -> TrainingResult:
     with needs_extra("train"):
         from .loop import train
 
-    return train(config, request.inputs)
+    return train(config, request.inputs, request.again(launched="WORLD_SIZE" in os.environ))
 
 
 def main() -> int:
@@ -63,6 +63,8 @@ def main() -> int:
             request = resolve(words, world)
         run(request, world)
     except KeyboardInterrupt:
+        if os.environ.get("RANK", "0") == "0":
+            tell("tokpack: interrupted")
         return 130
     except Exception as error:
         rank = int(os.environ.get("RANK", "0"))

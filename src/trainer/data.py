@@ -175,7 +175,7 @@ def weigh(batches: Sequence[MicroBatch], topology: Topology) -> float:
 
 def stream(
     data: Data, samples: Samples, config: Config, topology: Topology, consumed: int = 0
-) -> SampleIterator:
+) -> SampleIterator[MicroBatch]:
     """The micro batches of this data rank from sample ``consumed`` on; a thread makes them ahead.
 
     Tensors are on the CPU, in pinned memory if the run is on a GPU.

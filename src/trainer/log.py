@@ -23,11 +23,13 @@ from tokpack.storage.disk import cannot_write
 
 from .checkpoints.history import check_log, read_log, save_config, save_plot
 from .config.estimate import Layout, memory_of, run_lines
+from .metrics import free_memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .config.config import Config
+    from .config.estimate import Memory
     from .parallel import Topology
     from .run import TrainingRun
 
@@ -184,6 +186,7 @@ class Log:
                 "unigram_entropy": entropy,
                 **data_state,
                 "data_parallel_size": topology.data_size,
+                "folder": os.getcwd(),
                 "config": config.to_dict(),
             }
             self._lines.add(_json("begin", **begin))
@@ -344,6 +347,24 @@ def draw(folder: Path, entropy: float) -> str:
 # What a run prints before its first step.
 
 
+def _scarcity(memory: Memory, topology: Topology) -> Iterator[str]:
+    """A warning where this machine lacks the memory for a run. It is no error: the optimizer may
+    keep less than what is counted, others may end and leave theirs, and there may be swap.
+    """
+    free, ranks = free_memory_of(topology.device), 1
+    if topology.device.type == "cpu":
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", topology.world_size))
+    needed = ranks * (memory.states + memory.activations + memory.logits)
+    if free is not None and needed > free:
+        many = f" of its {ranks} processes here" if ranks > 1 else ""
+        yield (
+            f"warning: too little memory: the run needs {needed / 1e9:.3g} GB{many}, "
+            f"{free / 1e9:.3g} GB are free, and the system may kill it: lower "
+            f"{option('micro_batch_size')}, {option('num_layers')} or {option('hidden_size')}, or "
+            f"recompute with {option('checkpoint_activations')}"
+        )
+
+
 def describe(run: TrainingRun) -> Iterator[str]:
     """The numbers that follow from configuration and data, as lines to print before the first
     step.
@@ -353,6 +374,8 @@ def describe(run: TrainingRun) -> Iterator[str]:
     length, samples = config.seq_length, schedule.train_samples
     for note in filter(None, (config.unlike, *config.notes, *run.data.notes)):
         yield f"note: {note}"
+    if not config.save:
+        yield f"note: no weights of this run are kept: {option('save')} keeps them"
     if config.precision == "fp16" and device == "cpu":
         yield "note: a CPU computes fp16 many times slower than fp32 and bf16: take it for trials"
     yield from run_lines(config, model, layout, device)
@@ -361,6 +384,7 @@ def describe(run: TrainingRun) -> Iterator[str]:
         f"memory: about {memory.states / 1e9:.3g} GB of weights, gradients and moments and "
         f"{(memory.activations + memory.logits) / 1e9:.3g} GB of activations on the fullest process"
     )
+    yield from _scarcity(memory, t)
     tokens, steps = samples * length, schedule.count_steps()
     yield f"run: {samples:,} samples = {tokens:,} tokens in {steps:,} steps"
     for one in run.data.plan.train.usage:

@@ -10,7 +10,7 @@ import re
 import signal
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from tokpack.display import tell
 from tokpack.errors import OutputError, TrainingError, option, worded
+from tokpack.machine import interrupts
 
 from . import checkpoint
 from .blocks import fastest_kernel
@@ -38,15 +39,17 @@ if TYPE_CHECKING:
     from .data import Samples
 
 COLLECTED = 100  # steps between two garbage collections of Python
-SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
+INTERRUPT = "Ctrl-C"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 
 
-def train(config: Config, inputs: Sequence[str] = ()) -> TrainingResult:
+def train(config: Config, inputs: Sequence[str] = (), again: str = "") -> TrainingResult:
     """The result of a run, trained as configured, together with the other processes of the run.
 
-    ``inputs`` are files that the configuration was read from: the run does not replace them. Raises
-    TokpackError: before the first step for mistakes of the user, TrainingError if the run cannot
-    continue.
+    ``inputs`` are files that the configuration was read from: the run does not replace them. A run
+    that stops before its end says that ``again`` goes on. Raises TokpackError: before the first
+    step for mistakes of the user, TrainingError if the run cannot continue; KeyboardInterrupt after
+    a run that Ctrl-C stopped.
     """
     topology = start(config)
     try:
@@ -56,7 +59,12 @@ def train(config: Config, inputs: Sequence[str] = ()) -> TrainingResult:
                 tell(worded(text, config.flags))
         run.begin()
         fastest = fastest_kernel(topology.device)
-        with closing(run.log), fastest, _collected_at_once(), _received_signals() as signals:
+        with (
+            closing(run.log),
+            fastest,
+            _collected_at_once(),
+            _received_signals(topology.is_main) as signals,
+        ):
             try:
                 with profiled(run) as before:
                     reason = _make_steps(run, signals, before)
@@ -64,6 +72,9 @@ def train(config: Config, inputs: Sequence[str] = ()) -> TrainingResult:
             except TrainingError:  # raised on all ranks: a checkpoint under way is still completed
                 _end_save(run)
                 raise
+        if reason and run.saved == run.step and config.save:
+            run.log.say(again)
+        gather(None)  # whoever fails first, as Ctrl-C lets all, ends the others
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise TrainingError(
@@ -78,6 +89,8 @@ def train(config: Config, inputs: Sequence[str] = ()) -> TrainingResult:
             ) from error
         raise
     stop()
+    if reason == INTERRUPT:
+        raise KeyboardInterrupt
     return run.result()
 
 
@@ -136,6 +149,7 @@ def _asked(run: TrainingRun, signals: list[int], minutes: float) -> tuple[str, b
     every = config.save_interval_in_mins if config.save else None
     timed = main and every is not None and time.monotonic() - run.saved_at >= 60 * every
     requests = {
+        INTERRUPT: signal.SIGINT in signals,
         "a signal": bool(signals),
         "the kill switch": main and os.path.exists(config.kill_switch_path or ""),
         option("exit_duration_in_mins"): main
@@ -171,16 +185,31 @@ def _collected_at_once() -> Iterator[None]:
 
 
 @contextmanager
-def _received_signals() -> Iterator[list[int]]:
-    """A context with a list of the signals received that ask this process to stop.
+def _received_signals(main: bool) -> Iterator[list[int]]:
+    """A context with a list of the signals received that ask this process to stop. A second Ctrl-C
+    raises KeyboardInterrupt at once. The ``main`` process answers the first.
 
-    Python delivers signals to the main thread only: in another thread the list stays empty.
+    Python delivers signals to the main thread only: in another thread the list stays empty. What
+    the process was told to ignore, as in the background of a script, stays ignored.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {n: signal.signal(n, lambda n, _: received.append(n)) for n in SIGNALS}
+    is_again = interrupts()
+
+    def receive(number: int, _: object) -> None:
+        if number == signal.SIGINT and is_again():
+            raise KeyboardInterrupt
+        if number == signal.SIGINT and main and number not in received:
+            # Not by print, which may be what the signal came into.
+            begin = b"\n" if os.isatty(2) else b""
+            with suppress(OSError):
+                os.write(2, begin + b"stopping after this step; a second Ctrl-C ends at once\n")
+        received.append(number)
+
+    caught = (n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN)
+    before = {n: signal.signal(n, receive) for n in caught}
     try:
         yield received
     finally:

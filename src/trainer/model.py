@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import torch
@@ -236,7 +237,6 @@ class Stage(nn.Module):
             whole = {k: self.gather_whole(name, part) for k, part in parts(name).items()}
             yield name, {k: x.to("cpu", copy=True) for k, x in whole.items()} if writes else {}
 
-    @torch.no_grad()
     def initialise(self, seed: int) -> None:
         """Fill the weights as Megatron does, with the same values for every topology.
 
@@ -244,16 +244,24 @@ class Stage(nn.Module):
         ``output_init_method_std``; biases are 0, norms 1. Each parameter has its own stream of
         random numbers.
         """
-        for name, parameter in self.named_parameters():
+
+        @torch.no_grad()  # which holds for one thread
+        def fill(named: tuple[str, nn.Parameter]) -> None:
+            name, parameter = named
             if parameter.ndim < 2:
                 parameter.fill_(0.0 if name.endswith("bias") else 1.0)
-                continue
+                return
             ends = name.endswith((".out.weight", ".down.weight"))
             std = self.model.output_init_method_std if ends else self.model.init_method_std
             generator = torch.Generator().manual_seed(random_seed(seed, name))
             whole = torch.empty(self.model.layout[name].shape)
             whole.normal_(0.0, std, generator=generator)
             parameter.copy_(self.own_part(name, whole))
+
+        # One thread draws 10 billion numbers in a minute; each holds a whole tensor meanwhile.
+        with ThreadPoolExecutor(min(torch.get_num_threads(), 8)) as pool:
+            for _ in pool.map(fill, self.named_parameters()):
+                pass
 
 
 def _computed(x: Tensor) -> Tensor:

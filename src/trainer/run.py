@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from .config.model import ModelConfig
 from .config.schedule import Schedule
 from .data import open_data, stream
 from .engine import make_engine
-from .log import Log
+from .log import Log, telling_of_a_wait
 from .metrics import StepMeter
 from .parallel import agree, on_main
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .config.config import Config
     from .parallel import Topology
 
+SILENT = 2.0  # seconds of drawing weights that need no word
 OF_RATES = (
     "lr min_lr lr_decay_style lr_decay_samples lr_decay_iters lr_wsd_decay_samples "
     "lr_wsd_decay_iters lr_wsd_decay_style lr_warmup_samples lr_warmup_iters lr_warmup_fraction "
@@ -73,7 +75,9 @@ class TrainingRun:
         """Build and load everything; collective."""
         config, topology = self.config, self.topology
         self._rates = ""  # a note on the learning rate
-        self.engine = make_engine(config, self.model, topology)
+        text = f"{self.model.parameters:,} weights are being drawn, which takes a while"
+        with telling_of_a_wait(text, SILENT) if topology.is_main else nullcontext():
+            self.engine = make_engine(config, self.model, topology)
         self.stream = stream(self.data, self.data.train, config, topology)
         self.step = self.saved = self._load()
         left = self.schedule.count_steps(self.consumed)

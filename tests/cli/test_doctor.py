@@ -10,7 +10,7 @@ import pytest
 from support.report_tools import run, run_json
 
 from tokpack.encoding.options import EncodeOptions, worker_count
-from tokpack.machine import affine_cores, cpu_limit, usable_cores
+from tokpack.machine import affine_cores, cpu_limit, free_memory, usable_cores
 
 
 def groups(folder: Path, process: str, files: dict[str, str]) -> tuple[str, str]:
@@ -46,6 +46,26 @@ def test_limits_of_control_groups(
 ) -> None:
     assert cpu_limit(*groups(tmp_path, process, files)) == limit
     assert cpu_limit(str(tmp_path / "none"), str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("process", "files", "free"),
+    [
+        ("0::/\n", {}, 2048),
+        ("0::/\n", {"memory.max": "max\n"}, 2048),
+        ("0::/a/b\n", {"a/b/memory.max": "4096\n", "a/memory.max": "1000\n"}, 1000),
+        ("3:memory:/x\n", {"memory/x/memory.limit_in_bytes": "9223372036854771712\n"}, 2048),
+        ("3:memory:/x\n", {"memory/x/memory.limit_in_bytes": "512\n"}, 512),
+    ],
+)
+def test_memory_that_control_groups_leave(
+    process: str, files: dict[str, str], free: int, tmp_path: Path
+) -> None:
+    system = tmp_path / "meminfo"
+    system.write_text("MemTotal:  4 kB\nMemFree:  1 kB\nMemAvailable:  2 kB\nActive:  0 kB\n")
+    assert free_memory(*groups(tmp_path, process, files), str(system)) == free
+    none = str(tmp_path / "none")
+    assert free_memory(none, none, none) is None
 
 
 def test_a_container_gets_the_cores_that_it_pays_for(

@@ -21,12 +21,24 @@ def test_no_spike_is_lost(size: int) -> None:
     assert set(kept) <= set(points)
 
 
-def test_curves_have_the_ends_of_their_numbers_and_their_names() -> None:
+def ticks(plot: str) -> list[str]:
+    """The labels of a plot's axes."""
+    return re.findall("<text[^>]*>([^<]*)<", plot)
+
+
+def test_curves_have_round_ticks_and_their_names() -> None:
     assert curves_plot("", "", [Curve("none", [])]) == ""
     plot = curves_plot(
         "Loss", "nats", [Curve("a<b", [(3.0, 4.0)]), Curve("c", [(1.0, 25_000.0)], 9)]
     )
     assert "a&lt;b" in plot
-    assert re.findall("<text[^>]*>([^<]*)<", plot) == ["4", "25k", "1", "3", "step"]
-    assert re.findall('<polyline class="line (s[0-9])', plot) == ["s0", "s9"]
-    assert len(re.findall(r'points="\S+ \S+"', plot)) == 2  # a dot is a line to where it begins
+    assert ticks(plot) == ["5000", "10k", "15k", "20k", "25k", "1", "2", "3", "step"]
+    assert re.findall('<circle class="fill (s[0-9])', plot) == ["s0", "s9"]  # of one point each
+    assert "<polyline" not in plot
+    line = curves_plot("Loss", "nats", [Curve("a", [(0.0, 10.8), (2000.0, 3.1)])])
+    assert ticks(line) == ["4", "6", "8", "10", "0", "500", "1000", "1500", "2000", "step"]
+    assert "<circle" not in line
+    assert ticks(curves_plot("", "", [Curve("a", [(1.0, 2.5)])])) == ["2.5", "1", "step"]
+    close = curves_plot("", "", [Curve("a", [(7.0, 2.5), (8.0, 2.5)])])
+    assert len(ticks(curves_plot("", "", [Curve("a", [(1.0, -1e308), (2.0, 1e308)])]))) == 5
+    assert ticks(close) == ["2.5", "7", "8", "step"]

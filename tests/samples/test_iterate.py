@@ -166,3 +166,25 @@ def test_a_state_of_other_samples_is_refused(blend: BlendedDataset) -> None:
             SampleIterator(blend, 2).load_state_dict(nothing)
     longer = BlendedDataset(blend.datasets, [0.35, 0.65], 999)
     SampleIterator(longer, 2).load_state_dict(state)
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_what_an_iterator_gives(tmp_path: Path) -> None:
+    """With torch or without it, in an environment of numpy alone."""
+    api = pytest.importorskip("mypy.api")
+    (tmp_path / "mypy.ini").write_text(
+        "[mypy]\nstrict = True\n[mypy-torch.*]\nfollow_imports = skip\n"
+    )
+    (tmp_path / "user.py").write_text(
+        "from typing import Any, assert_type\n"
+        "import numpy.typing as npt\n"
+        "from tokpack import GPTDataset, SampleIterator\n"
+        "train = GPTDataset('wiki', 8)\n"
+        "batches = SampleIterator(train, 2)\n"
+        "assert_type(next(batches), dict[str, npt.NDArray[Any]])\n"
+        "assert_type(next(iter(batches)), dict[str, npt.NDArray[Any]])\n"
+        "assert_type(next(SampleIterator(train, 2, load=lambda numbers: [1])), int)\n"
+    )
+    options = ["--config-file", str(tmp_path / "mypy.ini"), "--cache-dir", str(tmp_path / "cache")]
+    out, err, code = api.run([*options, str(tmp_path / "user.py")])
+    assert code == 0, out + err

@@ -13,6 +13,7 @@ import pytest
 from support.encoding_tools import wait_until
 
 from tokpack.errors import UsageError
+from tokpack.machine import ONE_INTERRUPT
 from tokpack.trainer import __main__ as rank
 from tokpack.trainer.commands import ranks as launch
 from tokpack.trainer.config.flags import RunRequest, resolve
@@ -112,6 +113,27 @@ def test_signals_go_on_to_every_rank(tmp_path: Path, number: signal.Signals) -> 
     out, err = launcher.communicate(timeout=100)
     assert (launcher.returncode, err) == (0, "")
     assert sorted(out.split("\n")) == ["", "got 0", "got 1"]
+
+
+def test_a_second_ctrl_c_ends_ranks_that_hang(tmp_path: Path) -> None:
+    body = (
+        "signal.signal(signal.SIGINT, lambda *_: os.write(1, b'-')); "
+        f"open({str(tmp_path)!r} + f'/{{rank}}', 'w').close(); "
+        "end = time.monotonic() + 60\nwhile time.monotonic() < end: time.sleep(1)"
+    )
+    launcher = start_elsewhere(body, 2)
+    wait_for(tmp_path, 2)
+    assert launcher.stdout
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.stdout.read(2) == "--"
+    launcher.send_signal(signal.SIGINT)  # the same, from elsewhere
+    assert launcher.stdout.read(2) == "--"
+    time.sleep(ONE_INTERRUPT)
+    begin = time.monotonic()
+    launcher.send_signal(signal.SIGINT)
+    out, err = launcher.communicate(timeout=100)
+    assert time.monotonic() - begin < 30
+    assert (out, "KeyboardInterrupt" in err) == ("", True)
 
 
 def is_alive(process: int) -> bool:

@@ -6,27 +6,33 @@ import errno
 import gc
 import io
 import math
+import os
+import re
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import warnings
 from contextlib import redirect_stderr
 from dataclasses import replace
+from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING
 
 import pytest
 from support.encoding_tools import wait_until
 from support.faults import failure, plant
 from support.rounding import PRODUCTS, TERMS, equal, gamma, likely
-from support.trainer_tools import VOCABULARY, finish, losses, records, run, settings, start
+from support.trainer_tools import FLAGS, VOCABULARY, finish, losses, records, run, settings, start
 
-from tokpack.errors import FormatError, OutputError, TrainingError, UsageError
+from tokpack import machine
+from tokpack.errors import FormatError, OutputError, TrainingError, UsageError, worded
 from tokpack.trainer.config.config import Config
 from tokpack.trainer.config.flags import resolve
 
 torch = pytest.importorskip("torch")
 
-from tokpack.trainer import checkpoint, log  # noqa: E402
+from tokpack.trainer import checkpoint, log, loop  # noqa: E402
 from tokpack.trainer import run as run_module  # noqa: E402
 from tokpack.trainer.log import telling_of_a_wait  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
@@ -105,6 +111,83 @@ def test_two_processes_stop_at_a_signal_and_go_on_bit_by_bit(
     assert losses(tmp_path) == losses(whole)
 
 
+def test_ctrl_c_saves_and_says_what_goes_on(prefix: str, whole: Path, tmp_path: Path) -> None:
+    """As of a terminal, which sends it to the launcher and to all that it started."""
+    words = (*FLAGS.split(), *SHORT, "--data-path", prefix, "--save", str(tmp_path / "a run"))
+    command = [sys.executable, "-m", "tokpack", "train", "--nproc", "2", *words]
+    launcher = Popen(command, stderr=PIPE, text=True, start_new_session=True)
+    wait_until(lambda: len(records(tmp_path / "a run")) >= 3)
+    os.killpg(launcher.pid, signal.SIGINT)
+    ((code, said),) = finish([launcher])
+    assert (code, said.splitlines()[-1]) == (130, "tokpack: interrupted"), said
+    assert "stopping after this step; a second Ctrl-C ends at once\n" in said
+    assert 3 <= len(losses(tmp_path / "a run")) < 20, "it came too late to stop anything"
+    program, *again = shlex.split(said.partition("go on with: ")[2].splitlines()[0])
+    assert (program, again[-2:]) == ("tokpack", ["--load", str(tmp_path / "a run")])
+    subprocess.run([sys.executable, "-m", "tokpack", *again], check=True)
+    assert losses(tmp_path / "a run") == losses(whole)
+
+
+def test_ctrl_c_from_a_terminal_and_from_a_launcher_is_one(prefix: str, tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    ranks = start(2, "--data-path", prefix, "--save", folder, "--train-samples", "80_000")
+    wait_until(lambda: len(records(tmp_path)) >= 3)
+    for rank in (*ranks, *ranks):
+        rank.send_signal(signal.SIGINT)
+    (code, said), (other, _) = finish(ranks)
+    assert (code, other) == (130, 130)
+    assert f"the same again with --load {folder} goes on" in said
+    assert checkpoint.folders.find(folder)
+
+
+def test_the_second_ctrl_c_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with loop._received_signals(True) as received:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        assert received == [signal.SIGINT] * 2
+        monkeypatch.setattr(machine, "ONE_INTERRUPT", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as of a script's background
+    try:
+        with loop._received_signals(True) as received:
+            signal.raise_signal(signal.SIGINT)
+        assert not received
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(
+    ("flags", "more"),
+    [
+        ("--save run", "--load run"),
+        ("--save run --load run", ""),
+        ("--save run --load ./run/", ""),
+        ("--save run --load base", "--load run"),
+        ("--save run --load base --finetune", ""),
+        ("--save run --load run --finetune", "--load run --no-finetune"),
+    ],
+)
+def test_the_command_that_goes_on(prefix: str, flags: str, more: str) -> None:
+    words = [*FLAGS.split(), "--data-path", prefix, *flags.split()]
+    said = resolve(words).again(launched=False)
+    assert said == f"go on with: {shlex.join(['tokpack', 'train', *words, *more.split()])}"
+    again = resolve([*words, *more.split()]).config
+    assert again.save == "run"
+    assert again.finetune == (again.load == "base")
+    assert "the same again" in worded(resolve(words).again(launched=True))
+
+
+def test_a_run_that_keeps_nothing_says_so(
+    prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = {"train_samples": 8, "lr_decay_samples": 8, "lr_warmup_samples": 0}
+    for more in ({}, {"save": str(tmp_path)}):
+        assert train(Config(**settings(prefix, **short, **more)))
+        first = capsys.readouterr().err.partition("\nmodel: ")[0]
+        assert ("no weights of this run are kept" in first) == (not more)
+
+
 def test_another_number_of_processes_goes_on_with_the_same_samples(
     prefix: str, whole: Path, tmp_path: Path
 ) -> None:
@@ -174,7 +257,21 @@ def test_a_lack_of_memory_is_named_behind_the_estimate(
     plant(run_module, "make_engine", full, patch=monkeypatch)
     with pytest.raises(TrainingError, match="micro_batch_size"):
         train(Config(**settings(prefix)))
-    assert "GB of weights, gradients and moments" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "GB of weights, gradients and moments" in said
+    assert "too little memory" not in said
+
+
+def test_a_run_that_this_machine_lacks_the_memory_for_is_said_before_it_starts(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+    plant(run_module, "make_engine", full, patch=monkeypatch)
+    with pytest.raises(TrainingError):
+        train(resolve([*FLAGS.split(), "--data-path", prefix, "--hidden-size", "1048576"]).config)
+    said = capsys.readouterr().err
+    assert re.search(r"too little memory: the run needs 4.\d+e\+05 GB, [\d.]+ GB are free", said)
+    assert "lower --micro-batch-size, --num-layers or --hidden-size, or recompute with --ch" in said
 
 
 def test_a_plot_that_fails_hides_no_error(
@@ -216,6 +313,16 @@ def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
         assert {name, f"{name} vs samples"} <= names
         assert [event.step for event in events.Scalars(name)] == [1, 2]
     assert {"lm loss valid", "lm loss valid ppl"} <= names
+
+
+def test_a_long_drawing_of_weights_is_told(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = {"train_samples": 8, "lr_decay_samples": 8, "lr_warmup_samples": 0}
+    for silent in (run_module.SILENT, 0.0):
+        monkeypatch.setattr(run_module, "SILENT", silent)
+        assert train(Config(**settings(prefix, **short, hidden_size=256, num_layers=4)))
+        assert ("weights are being drawn" in capsys.readouterr().err) == (not silent)
 
 
 def test_a_long_wait_for_a_board_is_told() -> None:

@@ -52,6 +52,20 @@ def some_batch(documents: bool = False) -> dict[str, torch.Tensor]:
     return micro_batch(tokens, torch.ones(2, 65), documents)
 
 
+def test_weights_are_the_same_whatever_the_number_of_threads() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = stage_of(NEOX)
+        torch.set_num_threads(4)
+        four = stage_of(NEOX)
+    finally:
+        torch.set_num_threads(before)
+    for name, parameter in one.named_parameters():
+        assert torch.equal(parameter, four.get_parameter(name)), name
+        assert parameter.requires_grad
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 12), st.integers(0, 3), st.integers(0, 2**31))
 def test_head_loss_is_cross_entropy(rows: int, valid: int, padding: int, seed: int) -> None:

@@ -25,6 +25,7 @@ from hypothesis import settings as examples  # noqa: E402
 from support.json_edits import EDITS, edited  # noqa: E402
 
 from tokpack.errors import TokpackError  # noqa: E402
+from tokpack.look.pages.items import open_items  # noqa: E402
 from tokpack.samples.iterate import fingerprint_of  # noqa: E402
 from tokpack.trainer import loop  # noqa: E402
 from tokpack.trainer.checkpoints.history import open_training, read_history  # noqa: E402
@@ -223,6 +224,36 @@ def test_a_document_that_is_to_come(finished: Path, tmp_path: Path) -> None:
 )
 def test_what_cannot_be_shown(finished: Path, words: list[str], reason: str) -> None:
     assert reason in run("samples", *words, code=1).stderr
+
+
+@pytest.mark.parametrize("words", [["text"], ["1.0", "text"], ["blend.yaml"]])
+def test_a_run_is_shown_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    for name in ("project", "else"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    make(tmp_path / "project", "text", sample_texts())
+    (tmp_path / "project" / "blend.yaml").write_text("datasets: [text]\n")
+    more = {"train_samples": 16, "lr_warmup_samples": 0, "save": "run", "vocab_size": None}
+    loop.train(Config(**settings("text", **more, data_path=tuple(words))))
+
+    def ids(folder: Path) -> list[Any]:
+        return [[d["ids"] for d in one["documents"]] for one in shown(folder, "--step", 2)]
+
+    expected = ids(Path("run"))
+    assert "of text," in run("samples", "run", "--step", 2).stdout
+    monkeypatch.chdir(tmp_path / "else")
+    assert ids(tmp_path / "project" / "run") == expected
+    run("samples", "../project/run", "--document", "text:0")
+    items = [(one.kind, Path(one.name).name) for one in open_items(["../project/run"], {})]
+    assert items == [("run", "run"), ("dataset", "text")]
+    (tmp_path / "project").rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path / "moved")
+    assert ids(Path("run")) == expected
+    monkeypatch.chdir(tmp_path / "else")
+    said = run("samples", "../moved/run", "--step", 2, code=1).stderr
+    assert f"in which the run was started: {tmp_path / 'project'}" in said
 
 
 def test_a_log_of_something_else(finished: Path, tmp_path: Path) -> None:

@@ -203,8 +203,9 @@ def test_every_link_leads_to_a_page_that_is_safe(server: Server) -> None:
     while waiting and len(seen) < 200:
         address = waiting.pop(0)
         answer = server.get(address[len(server.base) :])
-        gone = re.match(r"6/\w|7/", address[len(server.base) :])
-        assert answer.code == (500 if gone else 200), answer.text
+        page = address[len(server.base) :]
+        broken, gone = page.startswith("7/"), re.match(r"6/\w", page)
+        assert answer.code == (500 if broken else 404 if gone else 200), answer.text
         assert "\u202e" not in answer.text
         assert "\x1b" not in answer.text
         if not address.endswith(".css"):
@@ -312,6 +313,8 @@ def test_a_run_and_its_steps(server: Server) -> None:
     for words in ("step 30 of 40", "nats a token", "state stopped", "loss 3.333"):
         assert words in text_of(server, "5/"), words
     assert page.count("<figure") == page.count("<svg") == 4
+    assert page.count("<circle") == 1  # of one evaluation
+    assert re.search("<dt>loss of .*?</dt><dd>4.5</dd>", page)
     some = server.get("5/?from=18&to=22").text
     assert re.findall(r'<th scope="row"><a [^>]*>(\d+)</a>', some) == ["18", "19", "20", "21", "22"]
     assert ">18<" in some.partition("</svg>")[0]
@@ -333,7 +336,7 @@ def test_a_run_and_its_steps(server: Server) -> None:
 def test_a_run_whose_data_is_gone(server: Server) -> None:
     assert "step 30 of 40" in text_of(server, "6/")
     answer = server.get("6/step?number=3")
-    assert answer.code == 500
+    assert answer.code == 404
     assert "no: no such dataset" in answer.text
     assert "relative to the folder in which the run was started" in answer.text
 

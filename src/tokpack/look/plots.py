@@ -127,10 +127,14 @@ class Plot:
         self._at_y = self.y.scale(HEIGHT - BOTTOM, TOP)
 
     def line(self, points: Sequence[Point], series: int, kind: str = "") -> None:
-        """Draw a line; ``kind`` are more classes of the style."""
+        """Draw a line, or a dot if there is one point; ``kind`` are more classes of the style."""
         if not points:
             return
-        points = points if len(points) > 1 else [*points, *points]  # a single point becomes a dot
+        if len(points) == 1:
+            x, y = self._at_x(points[0][0]), self._at_y(points[0][1])
+            colour = f"s{series % SERIES}"
+            self._shapes.append(f'<circle class="fill {colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
+            return
         path = " ".join(f"{self._at_x(x):.1f},{self._at_y(y):.1f}" for x, y in points)
         self._shapes.append(f'<polyline class="line s{series % SERIES} {kind}" points="{path}"/>')
 
@@ -168,11 +172,16 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 def percent_axis(highest: float, title: str) -> Axis:
     """From 0 to a share (1 is all), with three to six round ticks."""
     highest = highest if highest > 0 else 1.0
-    step = 10.0 ** math.floor(math.log10(highest * 100))
-    step = next(s for s in (step / 5, step / 2, step, step * 2) if highest * 100 / s <= 5)
+    step = _round_step(highest * 100)
     count = math.ceil(highest * 100 / step - 1e-9)
     ticks = [(i * step / 100, f"{i * step:.4g}%") for i in range(count + 1)]
     return Axis(0.0, ticks[-1][0], ticks, title)
+
+
+def _round_step(span: float) -> float:
+    """A round distance of ticks, five of which at most fit into a span."""
+    step = 10.0 ** math.floor(math.log10(span))
+    return next(s for s in (step / 5, step / 2, step, step * 2) if span / s <= 5)
 
 
 def decades_axis(low: float, high: float, title: str) -> Axis:
@@ -269,21 +278,29 @@ class Curve(NamedTuple):
 
 
 def curves_plot(title: str, unit: str, curves: Sequence[Curve]) -> Html:
-    """Curves over steps, between the ends of their numbers. Nothing where there is no point."""
+    """Curves over steps, with round ticks. Nothing where there is no point."""
     drawn = [(curve, thinned(curve.points)) for curve in curves if curve.points]
     if not drawn:
         return Html()
     across, up = zip(*(point for _, points in drawn for point in points), strict=True)
-    plot = Plot(_ends_axis(across, "step"), _ends_axis(up, unit), title)
+    plot = Plot(_round_axis(across, "step", 1.0), _round_axis(up, unit), title)
     for curve, points in drawn:
         plot.line(points, curve.series, curve.kind)
     named = [(one.series, one.name) for one in curves if one.name]
     return plot.figure(named if named[1:] else ())
 
 
-def _ends_axis(values: Sequence[float], title: str) -> Axis:
-    ends = dict.fromkeys((min(values), max(values)))
-    return Axis(min(ends), max(ends), [(end, number_text(end)) for end in ends], title)
+def _round_axis(values: Sequence[float], title: str, least: float = 0.0) -> Axis:
+    """From the lowest value to the highest, with ticks at least ``least`` apart; those are the ends
+    where no two round numbers lie between.
+    """
+    low, high = min(values), max(values)
+    places = list(dict.fromkeys((low, high)))
+    if 1e-300 < high - low < math.inf:
+        step = max(_round_step(high - low), least)
+        inside = range(math.ceil(low / step), math.floor(high / step) + 1)
+        places = [number * step for number in inside] if inside[1:] else places
+    return Axis(low, high, [(place, number_text(place)) for place in places], title)
 
 
 def number_text(value: float) -> str:

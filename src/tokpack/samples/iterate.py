@@ -11,7 +11,7 @@ import weakref
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from operator import index as as_integer
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
+    import typing_extensions
     from torch.utils.data import IterableDataset
 
     from tokpack.samples.batch import Sample, SampleDataset
 
-    IterableStyle = IterableDataset[Any]  # for type checkers, since a DataLoader takes this type
+    B = typing_extensions.TypeVar("B", default=Sample)  # what load makes
+
+    class IterableStyle(IterableDataset[B], Generic[B]):  # a type that a DataLoader takes
+        pass
 else:
-    IterableStyle = object  # so that torch need not be loaded
+    IterableStyle, B = Generic, TypeVar("B")  # so that torch need not be loaded
 
 T = TypeVar("T")
 
@@ -120,7 +124,7 @@ class WholeBatches:
         return self._dataset.batch(numbers)
 
 
-class SampleIterator(IterableStyle):
+class SampleIterator(IterableStyle[B]):
     """Iterates over the micro batches of one rank; its state is the number of samples consumed.
 
     ``dataset`` is map-style. A batch is the dict of its samples' arrays, stacked: [micro batch,
@@ -162,7 +166,7 @@ class SampleIterator(IterableStyle):
         rank: int = 0,
         world_size: int = 1,
         consumed_samples: int = 0,
-        load: Callable[[MicroBatches], Iterable[Any]] | None = None,
+        load: Callable[[MicroBatches], Iterable[B]] | None = None,
         prefetch: int = 0,
     ) -> None:
         if not hasattr(dataset, "fingerprint") or not hasattr(dataset, "__len__"):
@@ -176,9 +180,11 @@ class SampleIterator(IterableStyle):
         if prefetch < 0:
             raise UsageError(f"prefetch is {prefetch}, expected 0 or more")
         self._dataset = dataset
-        self._load = load if load is not None else self._gather
+        self._load: Callable[[MicroBatches], Iterable[Any]] = (
+            load if load is not None else self._gather
+        )
         self._prefetch = prefetch
-        self._stream: Iterator[Any] | None = None
+        self._stream: Iterator[B] | None = None
         self._passes = _Passes()
         self._shape = {
             "micro_batch_size": micro_batch_size,
@@ -188,7 +194,7 @@ class SampleIterator(IterableStyle):
         self._start(consumed_samples)
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type[SampleIterator]:
+    def __class__(self) -> type[SampleIterator[B]]:
         """The class that torch's DataLoader sees: when it asks, this is an iterable dataset.
 
         Torch is not imported for this, and may be imported after this object was made.
@@ -197,7 +203,7 @@ class SampleIterator(IterableStyle):
             torch_data.IterableDataset.register(SampleIterator)
         return SampleIterator
 
-    def __iter__(self) -> SampleIterator:
+    def __iter__(self) -> SampleIterator[B]:
         torch_data = sys.modules.get("torch.utils.data")
         worker = torch_data.get_worker_info() if torch_data is not None else None
         if worker is None:
@@ -211,7 +217,7 @@ class SampleIterator(IterableStyle):
         self._start(0 if self._passes.begin(worker) else self._begin)
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> B:
         if self._stream is None:
             if self._ended:
                 raise StopIteration

@@ -6,18 +6,20 @@ import contextlib
 import math
 import os
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.display import brief
+from tokpack.display import brief, shown
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.look.page import is_page
 from tokpack.quantities import counted
 from tokpack.samples import fingerprint_of
+from tokpack.samples.blend.file import entries, is_blend_file
 from tokpack.samples.blend.open import open_blend
 from tokpack.samples.blend.plan import plan_of
+from tokpack.storage import joined
 from tokpack.storage.disk import (
     MAX_COUNT,
     Kind,
@@ -218,8 +220,10 @@ def read_history(folder: str | os.PathLike[str]) -> RunHistory:
         names = (*last.data_path, *last.train_data_path)
         if all(is_url(name) or Path(name).is_absolute() for name in names):
             raise
+        started = f": {shown(folder)}" if (folder := _started_in(begins[-1])) else ""
         raise InputError(
             f"{error}; the paths of {path} are relative to the folder in which the run was started"
+            f"{started}"
         ) from None
     _check_data(path, train, [*begins, *log.saves])
     phases = [_phase(record, path, len(train)) for record in begins]
@@ -249,11 +253,39 @@ def open_training(spec: BlendSpec) -> tuple[BlendPlan, Samples]:
 
 
 def _config(record: Record, path: Path) -> Config:
-    """The configuration in a begin record."""
+    """The configuration in a begin record. Its paths are those of the folder in which the run was
+    started, if that is known, is another than this one, and still exists.
+    """
     try:
-        return Config.from_dict(record["config"])
+        config, folder = Config.from_dict(record["config"]), _started_in(record)
+        if not os.path.isdir(folder) or os.path.samefile(folder, os.curdir):
+            return config
+        names = ("data_path", "train_data_path", "valid_data_path", "test_data_path")
+        paths: Record = {name: tuple(_from(folder, getattr(config, name))) for name in names}
+        for name in ("data_cache_path", "vocab_file", "merge_file", "tokenizer_model"):
+            file = getattr(config, name) and joined(folder, getattr(config, name))
+            if file and (name != "tokenizer_model" or os.path.exists(file)):  # else a name
+                paths[name] = file
+        return replace(config, **paths)
     except UsageError as error:
         raise FormatError(f"{path}: {error}") from None
+
+
+def _started_in(begin: Record) -> str:
+    """The folder in which a run was started; "" if its log does not say it, as an old one."""
+    folder = begin.get("folder")
+    return folder if isinstance(folder, str) and "\0" not in folder else ""
+
+
+def _from(folder: str, words: Sequence[str]) -> Iterator[str]:
+    """The words of a request for data, with paths from a folder."""
+    if any(map(is_blend_file, words)) or not words:
+        yield from (joined(folder, word) for word in words)
+        return
+    for entry in entries(words):
+        if entry.weight is not None:
+            yield str(entry.weight)
+        yield joined(folder, entry.prefix)
 
 
 def _phase(begin: Record, path: Path, samples: int) -> RunPhase:

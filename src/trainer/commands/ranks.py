@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tokpack.display import tell
-from tokpack.machine import ending_with, usable_cores
+from tokpack.machine import ending_with, interrupts, usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +26,9 @@ def start(command: Sequence[str], count: int, request: bytes = b"") -> int:
     """The exit code of ``command``, run as ranks 0 to ``count`` - 1 with ``request`` as their
     input.
 
-    Signals are forwarded to every rank. When one rank fails, the others get SIGTERM, and SIGKILL
-    ``GRACE`` seconds later. The exit code is that of the failed rank, or 128 + the number of the
-    signal that ended it.
+    Signals are forwarded to every rank; a second SIGINT ends them at once. When one rank fails, the
+    others get SIGTERM, and SIGKILL ``GRACE`` seconds later. The exit code is that of the failed
+    rank, or 128 + the number of the signal that ended it.
     """
     # Bound here, at every address, so that the system gives this port to no other socket before
     # rank 0 listens on it, which is still possible. (Bound at one address, gloo could get it.)
@@ -50,7 +50,8 @@ def _start(command: Sequence[str], count: int, port: int, request: bytes) -> int
     end_with_us = ending_with(os.getpid())
     ranks: list[subprocess.Popen[bytes]] = []
     received: list[int] = []
-    before = {n: signal.signal(n, lambda n, _: received.append(n)) for n in _FORWARDED}
+    heard = (n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN)
+    before = {n: signal.signal(n, lambda n, _: received.append(n)) for n in heard}
     try:
         for rank in range(count):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -88,11 +89,14 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]], received: list[int]) -> int:
     """The exit code: of the first rank that fails, or 0 when all have ended. Signals ``received``
     are forwarded.
     """
+    is_again = interrupts()
     while not (failed := [i for i, rank in enumerate(ranks) if rank.poll()]):
         if all(rank.returncode == 0 for rank in ranks):
             return 0
         while received:
-            _send(ranks, received.pop(0))
+            if (number := received.pop(0)) == signal.SIGINT and is_again():
+                raise KeyboardInterrupt  # the ranks may hang
+            _send(ranks, number)
         time.sleep(0.05)
     code = ranks[failed[0]].returncode
     if code < 0:

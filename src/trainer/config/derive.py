@@ -28,6 +28,7 @@ class Overrides(dict[str, Any]):
 
     notes: tuple[str, ...] = ()
     unlike: str = ""
+    assumed: str = ""  # of the number of processes, for a message
     flags: Mapping[str, str] = MappingProxyType({})  # by setting, if flags were typed
 
     def default(self, name: str) -> Any:
@@ -49,7 +50,10 @@ def configure(values: Overrides, world_size: int, neox: bool) -> Config:
     for step in (_needs, _length, _samples, _data, _model, _weights, _recomputation):
         step(values)
     _mlp(values, neox, like)
-    _fill_in_batch(values, world_size)
+    try:
+        _fill_in_batch(values, world_size)
+    except UsageError as error:
+        raise UsageError(f"{error.args[0]}{values.assumed}") from None
     _engine(values)
     uses = values.pop("use_wandb", None)  # GPT-NeoX's files name a project even without W&B
     if uses:

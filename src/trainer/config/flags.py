@@ -10,11 +10,12 @@ import json
 import math
 import os
 import re
+import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.display import brief, nearest
-from tokpack.errors import FormatError, UsageError, option
+from tokpack.errors import FormatError, UsageError, option, worded
 from tokpack.option import EXPECTED, Option
 from tokpack.storage.disk import not_settings, read_json
 
@@ -55,6 +56,20 @@ class RunRequest:
         more = {name: getattr(self.config, name) for name in UNSAVED}
         values = [self.config.to_dict(), more, self.processes, self.inputs, self.words]
         return json.dumps(values).encode()
+
+    def again(self, *, launched: bool) -> str:
+        """How to go on from the checkpoints that this run saves; ``launched`` by another program
+        than tokpack, whose words are not known.
+        """
+        config, save, flags = self.config, self.config.save or "", flag_names()
+        own = bool(config.load) and os.path.realpath(config.load or "") == os.path.realpath(save)
+        same = bool(config.load) and own != config.finetune  # it loads what it saved
+        whole = [option("finetune", False)] if config.finetune else []
+        if not self.words or (launched and not self.processes):
+            changed = "" if same else f" with {' '.join([option('load', save), *whole])}"
+            return f"the same again{changed} goes on"
+        more = [] if same else [flags["load"], save, *(worded(one, flags) for one in whole)]
+        return f"go on with: {shlex.join(['tokpack', 'train', *self.words, *more])}"
 
     @classmethod
     def from_json(cls, text: bytes) -> RunRequest:
@@ -205,7 +220,13 @@ def _planned(values: Overrides, nproc: int | None) -> Cluster | None:
             f"{option('nproc')} starts processes: with {option('plan')}, say {option('nodes')} and "
             f"{option('gpus_per_node')}"
         )
-    return cluster_of(**gpus)
+    cluster = cluster_of(**gpus)
+    if "gpus_per_node" not in gpus:
+        values.assumed = (
+            f"; it counts {cluster.gpus_per_node} GPUs of a node: {option('gpus_per_node')} says "
+            "how many there are"
+        )
+    return cluster
 
 
 def flag_names() -> dict[str, str]:

@@ -53,14 +53,16 @@ class Cluster:
 
 
 TRAFFIC = 0.8  # the share of a data sheet's bandwidths that programs reach
+# Memory: the least total_memory of torch.cuda.get_device_properties, which drivers leave of the
+# makers' GB, which are GiB: 79.1 of an H100's 80.
 GPUS = {
-    "a100-40": Cluster(PEAKS["A100"], 40, 1555, 300, 200, 0.8),
-    "a100-80": Cluster(PEAKS["A100"], 80, 2039, 300, 200, 0.8),
-    "h100": Cluster(PEAKS["H100"], 80, 3350, 450, 400, 0.62),
-    "h200": Cluster(PEAKS["H200"], 141, 4800, 450, 400, 0.62),
-    "b200": Cluster(PEAKS["B200"], 180, 7700, 900, 400, 0.62),
-    "l40s": Cluster(PEAKS["L40S"], 48, 864, 32, 50, 0.62),
-    "mi300x": Cluster(PEAKS["MI300X"], 192, 5300, 448, 400, 0.5),
+    "a100-40": Cluster(PEAKS["A100"], 42.3, 1555, 300, 200, 0.8),
+    "a100-80": Cluster(PEAKS["A100"], 84.9, 2039, 300, 200, 0.8),
+    "h100": Cluster(PEAKS["H100"], 84.9, 3350, 450, 400, 0.62),
+    "h200": Cluster(PEAKS["H200"], 150.1, 4800, 450, 400, 0.62),
+    "b200": Cluster(PEAKS["B200"], 191.5, 7700, 900, 400, 0.62),
+    "l40s": Cluster(PEAKS["L40S"], 47.6, 864, 32, 50, 0.62),
+    "mi300x": Cluster(PEAKS["MI300X"], 206.1, 5300, 448, 400, 0.5),
 }
 NUMBERS = {one.name for one in fields(Cluster)}
 

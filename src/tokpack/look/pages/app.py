@@ -18,7 +18,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tokpack.errors import TokpackError, UsageError, needs_extra, option
+from tokpack.errors import InputError, TokpackError, UsageError, needs_extra, option
 from tokpack.look.page import style
 from tokpack.look.pages import dataset_pages, encode_pages, run_pages, sample_pages
 from tokpack.look.pages.items import BlendItem, DatasetItem, EncodeItem, RunItem
@@ -217,7 +217,9 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
         if isinstance(error, HTTPException):
             code, text = error.status_code, error.detail
         elif isinstance(error, TokpackError):
-            code, text = 404 if isinstance(error, UsageError) else 500, str(error)
+            code, text = 500, str(error)
+        if isinstance(error, UsageError | InputError | FileNotFoundError):
+            code = 404
         return HTMLResponse(site.page("This cannot be shown", tag("p", text)), code)
 
     routes = [

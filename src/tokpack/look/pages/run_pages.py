@@ -143,6 +143,9 @@ def _facts(item: RunItem) -> Iterator[tuple[str, object]]:
     for name, (title, _) in CURVES.items():
         if points := item.points.of[name][""]:
             yield title.lower(), number_text(points[-1][1])
+    for name, points in item.points.of["loss"].items():
+        if name:
+            yield f"loss of {name}", number_text(points[-1][1])
     if isinstance(samples := last.get("consumed_samples"), int):
         yield "samples", count_text(samples)
     if item.state == "running" and isinstance(pace, float) and end is not None:

@@ -8,12 +8,13 @@ let asked = 0;
 const css = (name) => getComputedStyle(grid).getPropertyValue(name).trim();
 
 function trace(curve) {
-  const faint = curve.kind === "faint";
+  const [faint, color] = [curve.kind === "faint", css(`--s${curve.series % 10}`)];
   return {
     // Plotly takes some of HTML in a name for markup.
     x: curve.x, y: curve.y, name: curve.name.replace(/&/g, "&amp;").replace(/</g, "&lt;"), step: curve.step,
-    mode: "lines", opacity: faint ? 0.3 : 1, hoverinfo: faint ? "skip" : "all",
-    line: { color: css(`--s${curve.series % 10}`), width: faint ? 1 : 2, dash: curve.kind === "dashed" ? "dash" : "solid" },
+    mode: curve.x.length > 1 ? "lines" : "markers", marker: { color, size: 8 },
+    opacity: faint ? 0.3 : 1, hoverinfo: faint ? "skip" : "all",
+    line: { color, width: faint ? 1 : 2, dash: curve.kind === "dashed" ? "dash" : "solid" },
   };
 }
 
