@@ -125,6 +125,8 @@ def run(arguments: argparse.Namespace) -> int:
         f"{bytes_text(corpus.text_bytes)} of text in {time_text(report.seconds)}"
     )
     flags = _flags_for(output, is_bpe, _special_tokens(arguments))
+    if arguments.input_format:
+        flags += f" --input-format {arguments.input_format}"
     terminal.say(f"next: tokpack encode {' '.join(arguments.inputs)} {flags}")
     terminal.print_paths(output)
     return 0
