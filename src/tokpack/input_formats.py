@@ -19,7 +19,7 @@ class InputFormat(NamedTuple):
 FORMATS = {
     "jsonl": InputFormat("JSON lines", is_of_lines=True),
     "json": InputFormat("JSON values", "record number", is_of_lines=True),
-    "text": InputFormat("plain text, a document a line", is_of_lines=True),
+    "text": InputFormat("plain text, one document per line", is_of_lines=True),
     "csv": InputFormat("CSV", "row number"),
     "tsv": InputFormat("TSV", "row number"),
     "parquet": InputFormat("parquet"),

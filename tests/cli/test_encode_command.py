@@ -20,7 +20,7 @@ def test_default_output_and_streams(corpus: Path, tokenizer: Path, tmp_path: Pat
     assert run.returncode == 0, run.stderr
     assert run.stdout == "corpus\n"
     assert "3 documents" in run.stderr
-    assert "bytes a token" in run.stderr
+    assert "bytes per token" in run.stderr
     assert "\x1b" not in run.stderr
     for suffix in ("bin", "idx", "json"):
         assert (tmp_path / f"corpus.{suffix}").stat().st_size
@@ -67,12 +67,15 @@ def test_the_summary_says_what_was_read_and_what_ends_documents(
 ) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     done = tokpack("encode", corpus, "a.txt", "-o", "x", "--tokenizer", tokenizer, cwd=tmp_path)
-    assert "read as    JSON lines (1 input); plain text, a document a line (1 input)" in done.stderr
+    assert (
+        "read as    JSON lines (1 input); plain text, one document per line (1 input)"
+        in done.stderr
+    )
     eod = json.loads((tmp_path / "x.json").read_text())["tokenizer"]["eod_id"]
     assert f"documents  end with the EOD <|endoftext|> ({eod})" in done.stderr
     options = ("-o", "y", "--no-append-eod", "--tokenizer", tokenizer)
     done = tokpack("encode", "a.txt", *options, cwd=tmp_path)
-    assert "read as    plain text, a document a line\n" in done.stderr
+    assert "read as    plain text, one document per line\n" in done.stderr
     assert "documents  end without an EOD" in done.stderr
     options = ("-o", "z", "--bos-token", "a", "--tokenizer", tokenizer)
     done = tokpack("encode", "a.txt", *options, cwd=tmp_path)
@@ -258,7 +261,7 @@ def test_a_dry_run_says_what_to_expect(tmp_path: Path, monkeypatch: pytest.Monke
     for part in (
         "JSON lines (1 input); JSON lines in gz (1 input)",
         "key text",
-        "tokenizer tokenizer.json (byte-level BPE), ids as uint16",
+        "tokenizer tokenizer.json (byte-level BPE), ids stored as uint16",
         f"from {tmp_path}",
         "end with the EOD <|endoftext|>",
         "100 records: 100 documents, 1,200 tokens",

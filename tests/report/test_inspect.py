@@ -276,7 +276,7 @@ def test_a_trace_gives_the_line(tmp_path: Path) -> None:
 def test_kept_values_stand_with_their_documents(tmp_path: Path) -> None:
     name = make(tmp_path, "t", ["one two three", "", "four"] * 9, keep=["again=text", "none=no?"])
     overview = run("inspect", name).stdout
-    assert "kept           again (string), none (string)" in overview
+    assert "kept             again (string), none (string)" in overview
     assert "t.docs.parquet" in overview
     assert "t.dropped.parquet" in overview
     assert run_json("inspect", name)["columns"] == {"again": "string", "none": "string"}

@@ -228,7 +228,7 @@ def test_documents_of_several_datasets(tmp_path: Path) -> None:
     blend = ("blend", *prefixes[:3], "--seq-length", 1, "--duplicates")
     shared = run_json(*blend)["shared"]
     assert list(shared.values()) == expected[:3]
-    rows = run(*blend).stdout.partition("documents in others too")[2]
+    rows = run(*blend).stdout.partition("documents shared")[2]
     assert f"  {expected[1]['documents']}  " in rows
 
 

@@ -60,7 +60,7 @@ def test_a_native_tokenizer(ranks: Path, tmp_path: Path) -> None:
     assert trial["difference"] == ""
     assert trial["cold"] > 0 < trial["warm"]
     said = run("tokenizer", ranks, "--pattern", "qwen2", "--on", texts).stdout
-    assert "fast path      yes" in said
+    assert "fast path        yes" in said
     assert "those of the Hugging Face library, on 600 B of text" in said
 
 

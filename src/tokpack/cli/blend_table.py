@@ -38,7 +38,7 @@ def print_shared(plan: BlendPlan, shared: Mapping[str, CrossDuplicates]) -> None
     """Print how many documents of each dataset are in another one as well."""
     sizes = {dataset.path_prefix: dataset.token_count for dataset in plan.datasets}
     put()
-    rows = [["documents in others too", "documents", "tokens", ""]]
+    rows = [["documents shared", "documents", "tokens", ""]]
     rows += [
         [shown(prefix), f"{one.documents:,}", f"{one.tokens:,}", percent(one.tokens, sizes[prefix])]
         for prefix, one in shared.items()

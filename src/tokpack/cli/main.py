@@ -75,7 +75,7 @@ GROUPS = {
     },
     "train": {
         "train": CommandEntry("a blend -> a GPT, on one CPU or many GPUs"),
-        "generate": CommandEntry("a checkpoint goes on with a text"),
+        "generate": CommandEntry("continue a text with a checkpoint"),
         "model import": CommandEntry("a model of another program -> a checkpoint"),
         "model export": CommandEntry("a checkpoint -> a Hugging Face model"),
     },

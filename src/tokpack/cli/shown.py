@@ -145,7 +145,7 @@ def print_overview(facts: Overview) -> None:
     tokenizer = facts.tokenizer
     rows = [
         ["documents", f"{facts.documents:,}"],
-        ["tokens", f"{facts.tokens:,}, ids as {facts.dtype}"],
+        ["tokens", f"{facts.tokens:,}, stored as {facts.dtype}"],
         ["tokenizer", _tokenizer(tokenizer)],
     ]
     if facts.sequences != facts.documents:
@@ -156,7 +156,7 @@ def print_overview(facts: Overview) -> None:
         rows.append(["trained", _trained(facts)])
     if facts.bytes_per_token is not None:
         how = " (measured on a sample)" if facts.measured else ""
-        rows.append(["bytes a token", f"{facts.bytes_per_token:.2f}{how}"])
+        rows.append(["bytes per token", f"{facts.bytes_per_token:.2f}{how}"])
     if facts.text_bytes is not None:
         rows.append(["text", bytes_text(facts.text_bytes)])
     if facts.records is not None:
@@ -269,7 +269,7 @@ def print_sample(options: EncodeOptions) -> None:
     put(
         f"conversations: {chat['form']}; loss on {chat['loss']}, template of "
         f"{options.chat_template or tokenizer.name}; "
-        f"special tokens as ids, {'an' if options.append_eod else 'no'} EOD behind"
+        f"special tokens as ids, {'with' if options.append_eod else 'without'} an EOD at the end"
     )
     records = counted(samples.records, "record")
     put(

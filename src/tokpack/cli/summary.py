@@ -118,7 +118,7 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         ("read as", _formats(manifest)),
         (
             "tokenizer",
-            f"{_tokenizer(manifest.tokenizer)}, ids as {manifest.dtype}",
+            f"{_tokenizer(manifest.tokenizer)}, stored as {manifest.dtype}",
         ),
         *([] if manifest.options.get("chat") else [("documents", _around(manifest))]),
         ("text", f"{bytes_text(manifest.text_bytes)}{pace}"),
@@ -152,7 +152,7 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     files = ", ".join(f"{end} ({bytes_text(size)})" for end, size in sizes.items())
     return [
         f"{prefix}: {counted(manifest.documents, 'document')}, "
-        f"{counted(manifest.tokens, 'token')}, {per_token:.2f} bytes a token",
+        f"{counted(manifest.tokens, 'token')}, {per_token:.2f} bytes per token",
         *(f"  {name:<10} {text}" for name, text in [*counts, ("files", files)]),
     ]
 
@@ -165,7 +165,7 @@ def as_read(options: EncodeOptions, manifests: Sequence[Manifest]) -> list[tuple
     rows = [
         ("read as", _formats(one)),
         ("key", ", ".join(options.keys)),
-        ("tokenizer", f"{_tokenizer(one.tokenizer)}, ids as {one.dtype}"),
+        ("tokenizer", f"{_tokenizer(one.tokenizer)}, ids stored as {one.dtype}"),
         ("from", ", ".join(places) or "tokpack itself"),
         ("documents", _around(one)),
         *chosen(one),
@@ -175,7 +175,7 @@ def as_read(options: EncodeOptions, manifests: Sequence[Manifest]) -> list[tuple
         said = [counted(count, what) for count, what in counts]
         left = ((manifest.empty, "without tokens"), (manifest.rejected, "rejected"))
         said += [f"{count:,} {what}" for count, what in left if count]
-        said.append(f"{manifest.text_bytes / max(1, manifest.tokens):.2f} bytes a token")
+        said.append(f"{manifest.text_bytes / max(1, manifest.tokens):.2f} bytes per token")
         of = f" of {key}" if len(manifests) > 1 else ""
         rows.append((f"first{of}", f"{counted(manifest.records, 'record')}: {', '.join(said)}"))
     return rows
@@ -272,7 +272,7 @@ def chat_notes(counts: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def _formats(manifest: Manifest) -> str:
-    """What the inputs were read as: JSON lines in zst; plain text, a document a line."""
+    """What the inputs were read as: JSON lines in zst; plain text, one document per line."""
     read = Counter((entry["format"], entry["compression"]) for entry in manifest.inputs)
     words = []
     for (format_, compression), count in read.items():

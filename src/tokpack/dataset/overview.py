@@ -272,7 +272,7 @@ def histogram(lengths: Counts, counts: Counts) -> list[Bin]:
     ]
 
 
-_SAMPLE = 200  # documents to measure bytes a token by
+_SAMPLE = 200  # documents to measure bytes per token by
 _SAMPLE_TOKENS = 1 << 16
 
 

@@ -157,7 +157,7 @@ def _ends(path: str, most: int) -> Iterator[int]:
             if not begin == last < end <= most:
                 raise FormatError(
                     f"{path}: line {number} begins with {','.join(row[:2])!r}, expected {last}, "
-                    "where the document before ends, and an end in the .npy"
+                    "where the previous document ends, and an end in the .npy"
                 )
             yield (last := end)
 

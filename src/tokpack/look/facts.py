@@ -26,8 +26,8 @@ def facts(stats: Stats) -> dict[str, str]:
     shared = {}
     if stats.shared:
         shared = {
-            "documents in others too": _share(stats.shared.documents, stats.documents),
-            "tokens in others too": _share(stats.shared.tokens, stats.tokens),
+            "documents shared": _share(stats.shared.documents, stats.documents),
+            "tokens shared": _share(stats.shared.tokens, stats.tokens),
         }
     trained = stats.tokens if stats.trained is None else stats.trained
     more = {}
@@ -43,9 +43,9 @@ def facts(stats: Stats) -> dict[str, str]:
         "tokens": f"{stats.tokens:,}",
         "trained tokens": _share(trained, stats.tokens),
         **more,
-        "ids as": stats.dtype,
+        "stored as": stats.dtype,
         "tokenizer": stats.tokenizer or _UNKNOWN,
-        "bytes a token": _UNKNOWN if ratio is None else f"{ratio:.3f}",
+        "bytes per token": _UNKNOWN if ratio is None else f"{ratio:.3f}",
         "vocabulary": _UNKNOWN if size is None else f"{size:,}",
         "different ids": _share(stats.frequency.used, size or 0),
         "entropy": f"{stats.frequency.entropy:.2f} bits a token",
@@ -145,7 +145,7 @@ def source_table(sources: Sequence[SourceShare], most: int) -> Table | None:
         "sources",
         f"in {folder}" if folder else "",
         (
-            *("source", "documents", "tokens", "share", "bytes a token"),
+            *("source", "documents", "tokens", "share", "bytes per token"),
             *(("trained",) if has_trained else ()),
         ),
         [

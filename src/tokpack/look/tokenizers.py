@@ -173,7 +173,7 @@ class Texts(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenizerTrial:
-    """The result of a trial: are the ids right, how fast, how many bytes a token.
+    """The result of a trial: are the ids right, how fast, how many bytes per token.
 
     ``difference`` is "" if the ids are those of the reference, None if the tokenizer is itself
     that. Speeds are MB (10^6 bytes) of text a second on one core, with an empty and a full word

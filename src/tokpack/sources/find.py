@@ -483,7 +483,7 @@ def _warn_of_text(sources: Sequence[Source]) -> None:
     pages = [one for one, head in zip(texts[::step], heads, strict=True) if is_markup(head)]
     _warn_of_names(
         [one.name for one in pages],
-        "read as plain text, a document a line, markup, quotes and all; where that is meant, "
+        "read as plain text, one document per line, markup, quotes and all; where that is meant, "
         f"{option('input_format', 'text')} says so",
     )
     running = [is_running_text(head) and not is_markup(head) for head in heads]

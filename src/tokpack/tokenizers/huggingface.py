@@ -102,7 +102,7 @@ def _growth(step: dict[str, Any]) -> float:
 Result = TypeVar("Result")
 
 _LOOK_SECONDS = 0.5  # between two looks at the time that a call has taken so far
-_BATCH_CHARACTERS = 1 << 18  # the library's results take about 50 bytes a token
+_BATCH_CHARACTERS = 1 << 18  # the library's results take about 50 bytes per token
 _ADDS = re.compile(rb'"(Template|Bert|Roberta)Processing"')
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # the token of a byte without any other token
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}".encode()

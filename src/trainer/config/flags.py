@@ -281,7 +281,7 @@ def _take_defaults(overrides: Overrides, names: set[str]) -> None:
         for name, value in free.items()
     )
     overrides.unlike = (
-        f"defaults that are others in {tables.PROGRAMS[program]}: {', '.join(differences)}; "
+        f"defaults that differ from {tables.PROGRAMS[program]}'s: {', '.join(differences)}; "
         f"{option('like')} {program} takes those"
     )
 

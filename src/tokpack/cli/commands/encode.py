@@ -57,7 +57,7 @@ PAGE = Page(
     """\
 INPUT is a file, a folder, a glob, a list a.jsonl,b.jsonl, @list.txt, - for stdin, or hf://NAME, a
 Hugging Face dataset. Its content, not its name, says what it is: JSON lines, a JSON array, plain
-text with a document a line, CSV, parquet, arrow, an archive; zst, gz, xz and bz2 are unpacked.
+text with one document per line, CSV, parquet, arrow, an archive; zst, gz, xz and bz2 are unpacked.
 With --input-format file each file is one document, and so is each member of an archive.
 
 examples:

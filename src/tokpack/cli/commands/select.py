@@ -68,7 +68,7 @@ of the table of its documents: source, line, bytes, tokens and what `encode --ke
 examples:
   tokpack select web --where "score > 0.7 and lang = 'de'" --repeat "2 if score > 0.9" -o good
   tokpack select web --join scores.parquet --on id --where "quality > 3" -o good
-  tokpack select web --where "tokens > 2000 and document < 1e6" -o long    needs no table
+  tokpack select web --where "tokens > 20 and document < 1e6" -o long-ones    no table
   tokpack select web books --tokens 10e9 -o small
   tokpack select web --random 0.9 -o train --rest valid
   tokpack merge good -o copy                               the documents of a view, written out

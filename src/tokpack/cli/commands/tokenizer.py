@@ -36,7 +36,7 @@ PAGE = Page(
                     --check                 compare with AutoTokenizer of transformers, too
                     --on FILE...            texts to try it on, as encode takes them (Python's
                                             library)
-                    --compare NAME|PATH...  bytes a token beside those of other tokenizers, by file
+                    --compare NAME|PATH...  bytes per token beside other tokenizers, by file
                     --by KEY                with --compare: by the value of a JSON key
                     --key, --json-keys KEY  JSON key or column (text)
                     """,
@@ -175,7 +175,7 @@ def _describe(
         ["fast path", "yes" if facts.native else f"no: {facts.why_not_native}"],
         ["ids", _ids(facts, trial)],
         ["speed", f"{trial.cold:,.1f} MB/s cold, {trial.warm:,.1f} warm, on one core here"],
-        ["bytes a token", f"{trial.text_bytes / max(trial.tokens, 1):.2f}"],
+        ["bytes per token", f"{trial.text_bytes / max(trial.tokens, 1):.2f}"],
         ["sha256", facts.sha256],
     ]
     if facts.whole_words:
@@ -249,7 +249,9 @@ def _compare(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
         rows.append(_row("all", sum(sizes), [sum(column) for column in zip(*counts, strict=True)]))
     columns = max(12, (width() - 56) // len(tokenizers) - 2)
     names = [name(one, columns) for one in _short([one.name for one in tokenizers])]
-    terminal.put(bold("bytes a token") + ", and the tokens that others need, the first one's 100%")
+    terminal.put(
+        bold("bytes per token") + ", and the tokens that others need, the first one's 100%"
+    )
     table([["", "text", *names], *rows], left=(0,))
 
 

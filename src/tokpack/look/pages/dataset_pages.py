@@ -282,7 +282,7 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
     return site.page(
         f"Document {document:,} of {item.name}",
         steps_around(
-            way("document before", number=document - 1) if document else None,
+            way("previous document", number=document - 1) if document else None,
             way("next document", number=document + 1) if document + 1 < data.documents else None,
             way("without ids" if with_ids else "with ids", **{"ids": 1 - with_ids, "from": first}),
             *(
