@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "bind/encoder_binding.hpp"
 #include "bind/steps_binding.hpp"
@@ -17,8 +18,10 @@ namespace tokpack {
 namespace {
 
 using Vocab = std::vector<std::optional<py::bytes>>;
-using AddedTuple = std::tuple<std::string, std::uint32_t, bool, bool>;
-using StrippingTuple = std::tuple<std::string, std::uint32_t, bool, bool, bool, bool>;
+// Content, id, special and normalized, and for most also lstrip, rstrip and single_word.
+using PlainTuple = std::tuple<std::string, std::uint32_t, bool, bool>;
+using FlagsTuple = std::tuple<std::string, std::uint32_t, bool, bool, bool, bool, bool>;
+using AddedTuple = std::variant<PlainTuple, FlagsTuple>;
 using MergeRows = py::array_t<std::int32_t, py::array::c_style | py::array::forcecast>;
 
 std::vector<Merge> parse_merges(const MergeRows& rows) {
@@ -46,12 +49,12 @@ bool encodes_specials(const std::string& special_tokens) {
 }
 
 // The added tokens, and the number of ids with theirs.
-template <class Tuple>
-std::pair<std::vector<AddedToken>, std::size_t> parse_added(const std::vector<Tuple>& added,
+std::pair<std::vector<AddedToken>, std::size_t> parse_added(const std::vector<AddedTuple>& added,
                                                             std::size_t vocab_size) {
   std::vector<AddedToken> tokens;
-  for (const Tuple& tuple : added) {
-    std::apply([&](const auto&... fields) { tokens.push_back({fields...}); }, tuple);
+  const auto append = [&](const auto&... fields) { tokens.push_back({fields...}); };
+  for (const AddedTuple& one : added) {
+    std::visit([&](const auto& tuple) { std::apply(append, tuple); }, one);
     const AddedToken& token = tokens.back();
     if (token.id >= BpeModel::kIdLimit) {
       throw py::value_error("added token '" + token.content + "': id " + std::to_string(token.id) +
@@ -118,7 +121,7 @@ class MetaspaceBinding : public EncoderBinding {
 
   // `model` has all but what both kinds of models say in the same words.
   void make(MetaspaceModel model, const Vocab& vocab, const std::string& prefix,
-            const std::vector<StrippingTuple>& added, const std::string& special_tokens,
+            const std::vector<AddedTuple>& added, const std::string& special_tokens,
             std::size_t cache_bytes, const std::string& level) {
     model.tokens = fold(vocab);
     model.prefix = parse_prefix(prefix);
@@ -136,7 +139,7 @@ class MetaspaceBpeBinding final : public MetaspaceBinding {
   MetaspaceBpeBinding(const Vocab& vocab, const MergeRows& merges,
                       std::vector<std::uint32_t> byte_ids, std::uint32_t unknown, bool fuse_unknown,
                       bool ignore_merges, bool normalizes, bool prepends, const std::string& prefix,
-                      bool cuts_at_spaces, const std::vector<StrippingTuple>& added,
+                      bool cuts_at_spaces, const std::vector<AddedTuple>& added,
                       const std::string& special_tokens, const std::string& dtype,
                       std::size_t cache_bytes, const std::string& level)
       : MetaspaceBinding(dtype) {
@@ -196,7 +199,7 @@ class MetaspaceUnigramBinding final : public MetaspaceBinding {
   MetaspaceUnigramBinding(const Vocab& vocab, std::vector<double> scores,
                           std::vector<std::uint32_t> byte_ids, std::uint32_t unknown,
                           const std::vector<NormalizerTuple>& steps, bool splits_white_space,
-                          const std::string& prefix, const std::vector<StrippingTuple>& added,
+                          const std::string& prefix, const std::vector<AddedTuple>& added,
                           const std::string& special_tokens, const std::string& dtype,
                           std::size_t cache_bytes, const std::string& level)
       : MetaspaceBinding(dtype) {
@@ -236,7 +239,7 @@ class WordPieceBinding final : public EncoderBinding {
  public:
   WordPieceBinding(const Vocab& vocab, const std::string& prefix, std::uint32_t unknown,
                    std::size_t longest_word, const std::vector<NormalizerTuple>& steps,
-                   std::vector<std::string> cuts, const std::vector<StrippingTuple>& added,
+                   std::vector<std::string> cuts, const std::vector<AddedTuple>& added,
                    const std::string& special_tokens, const std::string& dtype,
                    std::size_t cache_bytes, const std::string& level)
       : EncoderBinding(dtype) {
@@ -348,7 +351,7 @@ void bind_bpe(py::module_& module) {
            py::arg("level") = "auto");
   py::class_<MetaspaceBpeBinding, EncoderBinding>(module, "MetaspaceBPE")
       .def(py::init<const Vocab&, const MergeRows&, std::vector<std::uint32_t>, std::uint32_t, bool,
-                    bool, bool, bool, const std::string&, bool, const std::vector<StrippingTuple>&,
+                    bool, bool, bool, const std::string&, bool, const std::vector<AddedTuple>&,
                     const std::string&, const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("byte_ids"),
            py::arg("unknown"), py::arg("fuse_unknown"), py::arg("ignore_merges"),
@@ -358,7 +361,7 @@ void bind_bpe(py::module_& module) {
   py::class_<MetaspaceUnigramBinding, EncoderBinding>(module, "MetaspaceUnigram")
       .def(py::init<const Vocab&, std::vector<double>, std::vector<std::uint32_t>, std::uint32_t,
                     const std::vector<NormalizerTuple>&, bool, const std::string&,
-                    const std::vector<StrippingTuple>&, const std::string&, const std::string&,
+                    const std::vector<AddedTuple>&, const std::string&, const std::string&,
                     std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("scores"), py::arg("byte_ids"),
            py::arg("unknown"), py::arg("steps"), py::arg("splits_white_space"), py::arg("prefix"),
@@ -367,7 +370,7 @@ void bind_bpe(py::module_& module) {
   py::class_<WordPieceBinding, EncoderBinding>(module, "WordPiece")
       .def(py::init<const Vocab&, const std::string&, std::uint32_t, std::size_t,
                     const std::vector<NormalizerTuple>&, std::vector<std::string>,
-                    const std::vector<StrippingTuple>&, const std::string&, const std::string&,
+                    const std::vector<AddedTuple>&, const std::string&, const std::string&,
                     std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("prefix"), py::arg("unknown"),
            py::arg("longest_word"), py::arg("steps"), py::arg("cuts"), py::arg("added"),

@@ -113,9 +113,11 @@ class _EncoderOptions(TypedDict, total=False):
     cache_bytes: int  # of the word cache, rounded down to a power of two; 64 MiB unless given
     level: Level
 
+# Content, id, special and normalized, and for most also lstrip, rstrip and single_word.
+_Added = tuple[bytes, int, bool, bool] | tuple[bytes, int, bool, bool, bool, bool, bool]
+
 class _AddedOptions(_EncoderOptions):
-    # content, id, special, normalized, lstrip, rstrip
-    added: Sequence[tuple[bytes, int, bool, bool, bool, bool]]
+    added: Sequence[_Added]
     special_tokens: Literal["text", "encode"]  # what a special token inside a document becomes
 
 class _MetaspaceOptions(_AddedOptions):
@@ -149,11 +151,9 @@ class ByteLevelBPE(AnyEncoder):
         vocab: Sequence[bytes | None],  # bytes of each id; None: no such byte-level token
         merges: npt.NDArray[np.int32],  # [m, 3] left id, right id, product id, in rank order
         pattern: Pattern,
-        added: Sequence[tuple[bytes, int, bool, bool]],  # content, id, special, normalized
-        special_tokens: Literal["text", "encode"],  # what a special token inside a document becomes
         form: NormalForm = "",  # into which text is normalized
         ignore_merges: bool = False,
-        **options: Unpack[_EncoderOptions],
+        **options: Unpack[_AddedOptions],
     ) -> None: ...
 
 class MetaspaceBPE(AnyEncoder):

@@ -121,8 +121,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "normalizer is Lowercase",
     ),
-    "lstrip": ({**tiny(), "added_tokens": [added(EOD, 258, lstrip=True)]}, "around it"),
-    "single_word": ({**tiny(), "added_tokens": [added(EOD, 258, single_word=True)]}, "around it"),
+    "white space for two": (
+        {**tiny(), "added_tokens": [added(EOD, 258, rstrip=True), added(" x", 259)]},
+        "around it",
+    ),
+    "another flag": ({**tiny(), "added_tokens": [added(EOD, 258, lazy=True)]}, "has 'lazy'"),
     "gap in the ids": (
         {**tiny(), "added_tokens": [added(EOD, 258), added("<x>", 300)]},
         "misnumbered",
@@ -179,11 +182,15 @@ def test_normal_forms(tmp_path: Path, forms: list[str]) -> None:
     assert tokenizer.definition_digest() == digest_of(definition)
 
 
-def test_an_added_token_in_another_form_goes_to_the_library(tmp_path: Path) -> None:
-    tokens = [added(EOD, 258), added("\uff41", 259, normalized=True)]
+def test_an_added_token_in_another_form(tmp_path: Path) -> None:
+    tokens = [added(EOD, 258), added("\uff41<", 259, normalized=True), added("\uff42<", 260)]
     written = {**tiny(), "normalizer": {"type": "NFKC"}, "added_tokens": tokens}
-    tokenizer = load_tokenizer(save(tmp_path, written))
-    assert "is not in the form NFKC" in tokenizer.why_not_native
+    twin = Twin(load_tokenizer(save(tmp_path, written)))
+    twin.compare(["a\uff41<a<b\uff42<b<", "\uff42\uff41\uff1c\uff42<"])
+    assert twin.tokenizer.kind == HuggingFaceTokenizer.kind
+    again = [*tokens, added("a<", 261, normalized=True)]
+    tokenizer = load_tokenizer(save(tmp_path, {**written, "added_tokens": again}))
+    assert "'a<' is there twice, normalized" in tokenizer.why_not_native
 
 
 def test_vocabulary_with_holes_counts_them(tmp_path: Path) -> None:

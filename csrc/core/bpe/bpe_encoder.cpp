@@ -28,7 +28,9 @@ class Encoder final : public CachedEncoder<Id, Out> {
         model_(std::move(model)),
         options_(options),
         is_utf8_(utf8_check(options.level)),
-        added_(group_added_tokens(std::move(added), options.encode_specials)),
+        added_(group_added_tokens(
+            std::move(added), options.encode_specials,
+            [&](std::string content) { return normal_form(std::move(content)); })),
         windows_(model_.sizes()) {
     for (std::uint32_t id = 0; id < words.size(); ++id) placer_.set_size(id, words[id].size());
     take_space_runs();
@@ -42,6 +44,13 @@ class Encoder final : public CachedEncoder<Id, Out> {
   using Base::copy_ids, Base::data_end_, Base::ids_, Base::kernel_, Base::long_cache_,
       Base::look_up, Base::misses_, Base::lookup_with, Base::mediums_, Base::place, Base::placer_,
       Base::remember, Base::room, Base::run, Base::specials_, Base::split;
+
+  std::string normal_form(std::string content) const {
+    if (!options_.form) return content;
+    std::string normal;
+    normalize(*options_.form, content, normal);
+    return normal;
+  }
 
   // Where all normalized tokens are runs of spaces (GPT-NeoX), the scanner finds them. The text
   // behind one gets no space in front.

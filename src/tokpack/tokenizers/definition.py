@@ -45,7 +45,8 @@ class NotNativeError(Exception):
 class AddedToken:
     """A token that is cut out of the text before BPE; ``normalized``: out of the normalized text.
 
-    With ``lstrip`` and ``rstrip`` it takes the white space before and after it along.
+    With ``lstrip`` and ``rstrip`` it takes the white space before and after it along; a
+    ``single_word`` has no word character beside it.
     """
 
     content: str
@@ -54,6 +55,12 @@ class AddedToken:
     normalized: bool
     lstrip: bool = False
     rstrip: bool = False
+    single_word: bool = False
+
+    @property
+    def looks_around(self) -> bool:
+        """Whether the text around it matters."""
+        return self.lstrip or self.rstrip or self.single_word
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +118,7 @@ class ByteLevelSpec(BpeSpec):
     """A byte-level BPE; ``pattern`` is one of ``_core.patterns()``, or steps as JSON.
 
     ``form`` is the normal form of text. ``definition`` is the sha256 of the tokenizer.json's
-    definition if its pattern has no name, or its form is not NFC.
+    definition if its pattern has no name, its form is not NFC, or an added token looks around.
     """
 
     pattern: str
@@ -122,7 +129,7 @@ class ByteLevelSpec(BpeSpec):
     def settings(self) -> dict[str, Any]:
         return {
             **({"definition": self.definition} if self.definition else {}),
-            "added": [[t.content, t.id, t.special, t.normalized] for t in self.added],
+            "added": [list(astuple(t) if t.looks_around else astuple(t)[:4]) for t in self.added],
             "ignore_merges": self.ignore_merges,
             "nfc": self.form == "NFC",
             **({"form": self.form} if self.form not in ("", "NFC") else {}),

@@ -120,6 +120,14 @@ class CoreTokenizer(Tokenizer):
         """The native object for ``spec`` with the settings of one run. ValueError."""
 
 
+def _added(spec: BpeSpec) -> list[tuple[bytes, int, bool, bool, bool, bool, bool]]:
+    """The added tokens in the form that the core takes."""
+    return [
+        (t.content.encode(), t.id, t.special, t.normalized, t.lstrip, t.rstrip, t.single_word)
+        for t in spec.added
+    ]
+
+
 class NativeTokenizer(CoreTokenizer):
     """A byte-level BPE.
 
@@ -179,7 +187,7 @@ class NativeTokenizer(CoreTokenizer):
             vocab=spec.vocab,
             merges=spec.merges,
             pattern=patterns.core_pattern(spec.pattern),
-            added=[(t.content.encode(), t.id, t.special, t.normalized) for t in spec.added],
+            added=_added(spec),
             form=spec.form,
             ignore_merges=spec.ignore_merges,
             **settings,
@@ -194,7 +202,9 @@ class NativeTokenizer(CoreTokenizer):
             pieces.append(piece)
         return b"".join(pieces)
 
-    def token_bytes(self) -> TokenBytes:
+    def token_bytes(self) -> TokenBytes | None:
+        if any(token.lstrip or token.rstrip for token in self.spec.added):
+            return None  # white space that such a token has taken is in none of the tokens
         return TokenBytes(self._decode_table, form=self.spec.form)
 
     def _pieces_behind(self) -> Iterable[bytes]:
@@ -243,10 +253,7 @@ class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
 
     def _build_core(self, **settings: Any) -> _core.AnyEncoder:
         spec = self.spec
-        added = [
-            (t.content.encode(), t.id, t.special, t.normalized, t.lstrip, t.rstrip)
-            for t in spec.added
-        ]
+        added = _added(spec)
         if isinstance(spec, WordPieceSpec):
             return _core.WordPiece(
                 vocab=spec.vocab,

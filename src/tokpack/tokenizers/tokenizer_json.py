@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -30,7 +31,7 @@ from tokpack.tokenizers.definition import (
 from tokpack.tokenizers.huggingface import digest_of, normalized
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -57,18 +58,22 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
     pattern = patterns.recognize(definition.get("pre_tokenizer"))
     vocab: dict[str, int] = model["vocab"]
     added = added_tokens(definition, vocab)
-    for token in added:
-        if token.lstrip or token.rstrip:
-            raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
-        content = token.content.encode()
-        if form and token.normalized and _core.normalize(form, content) != content:
-            raise NotNativeError(f"its added token {token.content!r} is not in the form {form}")
+    check_added(added, lambda text: _core.normalize(form, text.encode()).decode() if form else text)
     ignore_merges = bool(model.get("ignore_merges", False))
     spec = byte_level_spec(
         vocab, pairs_of(model), added, pattern=pattern, form=form, ignore_merges=ignore_merges
     )
     is_named = patterns.is_name(pattern) and form in ("", "NFC")
-    return spec if is_named else replace(spec, definition=digest_of(definition))
+    if is_named and not any(_is_special_case(token, form) for token in added):
+        return spec
+    return replace(spec, definition=digest_of(definition))
+
+
+def _is_special_case(token: AddedToken, form: NormalForm) -> bool:
+    """Whether an added token had once to be left to the library, which its fingerprint tells."""
+    content = token.content.encode()
+    changes = form and token.normalized and _core.normalize(form, content) != content
+    return token.looks_around or bool(changes)
 
 
 def texts_by_id(vocab: dict[str, int], added: Iterable[AddedToken]) -> list[bytes | None]:
@@ -178,8 +183,8 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
     taken = {number: token for token, number in vocab.items()}
     for token in tokens:
         content = token["content"]
-        if set(token) - _TOKEN_KEYS or token.get("single_word"):
-            raise NotNativeError(f"its added token {content!r} is found by the text around it")
+        if unknown := set(token) - _TOKEN_KEYS:
+            raise NotNativeError(f"its added token {content!r} has {min(unknown)!r}")
         special = bool(token.get("special", False))
         # The library gives its own ids to tokens outside of the vocabulary, whatever the file says.
         in_vocab = content in vocab
@@ -197,6 +202,7 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
             normalized=bool(token.get("normalized", not special)),
             lstrip=bool(token.get("lstrip")),
             rstrip=bool(token.get("rstrip")),
+            single_word=bool(token.get("single_word")),
         )
         following = max(following, expected + 1)
         outside += not in_vocab
@@ -472,23 +478,27 @@ def named(name: str, first: bytes = b"", second: bytes = b"") -> NormalizerStep:
     return name, base64.b64encode(first).decode(), base64.b64encode(second).decode()
 
 
-def check_added(added: Sequence[AddedToken], normalizer: Any) -> None:
+def check_added(added: Sequence[AddedToken], normal: Callable[[str], str]) -> None:
     """Refuse added tokens that the library may find elsewhere than the core does.
 
-    These are tokens that compete for the same white space, or are equal when normalized.
+    These are tokens that compete for the same white space, or are equal when normalized, as
+    ``normal`` does it.
     """
     strips = any(token.rstrip for token in added)
-    normal = set()
+    seen = set()
     for token in added:
-        text = token.content
-        if token.normalized and normalizer:
-            text = normalized(normalizer, text)
+        text = normal(token.content) if token.normalized else token.content
         if not text or (strips and text[0].isspace()):
             raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
-        if token.normalized and text in normal:
+        if token.normalized and text in seen:
             raise NotNativeError(f"its added token {token.content!r} is there twice, normalized")
         if token.normalized:
-            normal.add(text)
+            seen.add(text)
+
+
+def _normalize(normalizer: Any) -> Callable[[str], str]:
+    """What the library makes of a text by a normalizer, or by none."""
+    return partial(normalized, normalizer) if normalizer else str
 
 
 # A Unigram in a tokenizer.json was made from a SentencePiece model (T5, XLM-R, DeBERTa). If
@@ -523,7 +533,7 @@ def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
     prefix, splits = _unigram_pre_tokenizer(definition.get("pre_tokenizer"))
     steps = normalizer_steps(definition.get("normalizer"))
     added = added_tokens(definition, vocab)
-    check_added(added, definition.get("normalizer"))
+    check_added(added, _normalize(definition.get("normalizer")))
     if prefix == "first" and not _keeps_the_begin(steps, added):
         raise NotNativeError("its normalizer may remove the begin of a text, which gets a prefix")
     table = texts_by_id(vocab, added)
@@ -641,7 +651,7 @@ def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
     if unknown is None or not isinstance(prefix, str) or type(longest) is not int or longest < 0:
         raise NotNativeError("it has no token for unknown words, or a setting of another type")
     added = added_tokens(definition, vocab)
-    check_added(added, definition.get("normalizer"))
+    check_added(added, _normalize(definition.get("normalizer")))
     table = texts_by_id(vocab, added)
     if min(longest, max(len(token) for token in table if token is not None)) > LONGEST:
         raise NotNativeError("its vocabulary has a very long token")
