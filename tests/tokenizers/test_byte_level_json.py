@@ -141,17 +141,21 @@ def test_families(tmp_path: Path, family: str) -> None:
     both.compare([" " * n + f"{names[0]}" + " " * n for n in range(70)])
 
 
+def is_as_before(path: Path) -> None:
+    """Manifests have the fingerprint from a version in which the library encoded."""
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.native
+    library = HuggingFaceTokenizer(str(path), path.read_bytes(), why_not_native="")
+    library.special_tokens_default = tokenizer.special_tokens_default
+    assert tokenizer.fingerprint == library.fingerprint
+    assert tokenizer.kind == library.kind
+
+
 @pytest.mark.parametrize("special", [True, False])
 def test_the_fingerprint_is_that_of_the_library(tmp_path: Path, *, special: bool) -> None:
-    """Manifests have it from a version in which the library encoded."""
     for flags in ({"lstrip": True}, {"rstrip": True}, {"single_word": True}):
-        path = save(tmp_path, with_tokens(tiny(), [added("<m>", 0, special=special, **flags)]))
-        tokenizer = load_tokenizer(path)
-        assert tokenizer.native
-        library = HuggingFaceTokenizer(str(path), path.read_bytes(), why_not_native="")
-        library.special_tokens_default = tokenizer.special_tokens_default
-        assert tokenizer.fingerprint == library.fingerprint
-        assert tokenizer.kind == library.kind
+        token = added("<m>", 0, special=special, **flags)
+        is_as_before(save(tmp_path, with_tokens(tiny(), [token])))
 
 
 def test_a_token_is_placed_with_its_white_space(tmp_path: Path) -> None:
@@ -167,3 +171,29 @@ def test_tokens_that_compete_for_white_space_go_to_the_library(tmp_path: Path) -
     tokens = [added("<m>", 0, rstrip=True), added(" x", 0)]
     tokenizer = load_tokenizer(save(tmp_path, with_tokens(tiny(), tokens)))
     assert "takes in the text around it" in tokenizer.why_not_native
+
+
+# Byte fallback, for which a BPE that has a token for each byte has no use.
+
+
+@st.composite
+def with_fallback(draw: st.DrawFn) -> dict[str, Any]:
+    names = [f"<0x{byte:02X}>" for byte in (0, 0x20, 0x61, 0xC3, 0xE4, 0xFF)]
+    written = tiny(
+        byte_fallback=True,
+        fuse_unk=draw(st.booleans()),
+        unk_token=draw(st.sampled_from([None, "<unk>", "ab"])),
+        ignore_merges=draw(st.booleans()),
+    )
+    for name in [*draw(st.lists(st.sampled_from(names))), "<unk>"]:
+        vocab = written["model"]["vocab"]
+        vocab.setdefault(name, len(vocab))
+    return written
+
+
+test_any_byte_fallback = any_vocabulary(with_fallback(), [*PIECES, "<0x61>"], examples=40)
+
+
+def test_byte_fallback_keeps_the_fingerprint(tmp_path: Path) -> None:
+    is_as_before(save(tmp_path, tiny(byte_fallback=True)))
+    assert load_tokenizer(save(tmp_path, tiny())).kind == "byte-level BPE"

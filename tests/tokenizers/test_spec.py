@@ -89,7 +89,10 @@ def _without(*tokens: str) -> dict[str, int]:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "byte_fallback": (tiny(byte_fallback=True), "'byte_fallback'"),
+    "byte_fallback of a byte without a token": (
+        tiny(vocab=_without("q", EOD) | {"<0x71>": 257}, byte_fallback=True) | {"added_tokens": []},
+        "byte 0x71",
+    ),
     "prefix": (tiny(continuing_subword_prefix="##", merges=[]), "'continuing_subword_prefix'"),
     "suffix": (tiny(end_of_word_suffix="</w>"), "'end_of_word_suffix'"),
     "prefix space of each piece": (

@@ -118,7 +118,8 @@ class ByteLevelSpec(BpeSpec):
     """A byte-level BPE; ``pattern`` is one of ``_core.patterns()``, or steps as JSON.
 
     ``form`` is the normal form of text. ``definition`` is the sha256 of the tokenizer.json's
-    definition if its pattern has no name, its form is not NFC, or an added token looks around.
+    definition if its pattern has no name, its form is not NFC, an added token looks around, or it
+    has byte fallback.
     """
 
     pattern: str

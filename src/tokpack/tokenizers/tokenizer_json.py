@@ -52,8 +52,6 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
     ids.
     """
     model = bpe_model(definition.get("model"))
-    if model.get("byte_fallback"):
-        raise NotNativeError("its model sets 'byte_fallback'")
     form = _form(definition.get("normalizer"))
     pattern = patterns.recognize(definition.get("pre_tokenizer"))
     vocab: dict[str, int] = model["vocab"]
@@ -63,14 +61,16 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
     spec = byte_level_spec(
         vocab, pairs_of(model), added, pattern=pattern, form=form, ignore_merges=ignore_merges
     )
-    is_named = patterns.is_name(pattern) and form in ("", "NFC")
-    if is_named and not any(_is_special_case(token, form) for token in added):
+    # What was native from the first has a fingerprint of its own, all else that of the library.
+    # Byte fallback changes no id: each byte has a token of its own.
+    is_first = patterns.is_name(pattern) and form in ("", "NFC") and not model.get("byte_fallback")
+    if is_first and not any(_looks_around(token, form) for token in added):
         return spec
     return replace(spec, definition=digest_of(definition))
 
 
-def _is_special_case(token: AddedToken, form: NormalForm) -> bool:
-    """Whether an added token had once to be left to the library, which its fingerprint tells."""
+def _looks_around(token: AddedToken, form: NormalForm) -> bool:
+    """Whether an added token depends on the text around it, or changes its own."""
     content = token.content.encode()
     changes = form and token.normalized and _core.normalize(form, content) != content
     return token.looks_around or bool(changes)
