@@ -65,11 +65,69 @@ std::pair<std::vector<AddedToken>, std::size_t> parse_added(const std::vector<Ad
   return {std::move(tokens), vocab_size};
 }
 
+using NormalizerTuple = std::tuple<std::string, py::bytes, py::bytes>;
+
+std::vector<NormalizerStep> parse_steps(const std::vector<NormalizerTuple>& steps) {
+  static constexpr std::pair<std::string_view, NormalizerKind> kKinds[] = {
+      {"rules", NormalizerKind::kRules},
+      {"replace", NormalizerKind::kReplace},
+      {"expression", NormalizerKind::kExpression},
+      {"prepend", NormalizerKind::kPrepend},
+      {"space runs", NormalizerKind::kSpaceRuns},
+      {"white space", NormalizerKind::kWhiteSpace},
+      {"strip left", NormalizerKind::kStripLeft},
+      {"strip right", NormalizerKind::kStripRight},
+      {"characters", NormalizerKind::kCharacters},
+      {"clean text", NormalizerKind::kCleanText},
+      {"ideographs", NormalizerKind::kIdeographs},
+      {"bert marks", NormalizerKind::kBertMarks},
+      {"NFC", NormalizerKind::kNfc},
+      {"NFD", NormalizerKind::kNfd},
+      {"NFKC", NormalizerKind::kNfkc},
+      {"NFKD", NormalizerKind::kNfkd},
+  };
+  std::vector<NormalizerStep> parsed;
+  for (const auto& [name, from, to] : steps) {
+    const auto* known = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                     [&](const auto& kind) { return kind.first == name; });
+    if (known == std::end(kKinds)) throw py::value_error("normalizer '" + name + "' is unknown");
+    parsed.push_back({known->second, from, to});
+  }
+  return parsed;
+}
+
+// A byte that is in no UTF-8, for the end of a word.
+constexpr std::uint8_t kWordEnd = 0xFF;
+
+// Makes a word end with kWordEnd, where its last token is one that ends with `suffix`: the byte has
+// the id `end`, and is joined to the byte before it before anything else is.
+void end_words(const std::string& suffix, std::uint32_t end,
+               std::array<std::uint32_t, 256>* byte_ids, std::vector<Merge>* rules,
+               std::vector<std::string>* words) {
+  std::vector<Merge> first;
+  for (std::uint32_t id = 0; id < words->size(); ++id) {
+    std::string& word = (*words)[id];
+    if (word.size() <= suffix.size() || !word.ends_with(suffix)) {
+      word.clear();  // no word without an end is looked up
+      continue;
+    }
+    word.resize(word.size() - suffix.size());
+    const auto byte = static_cast<std::uint8_t>(word[0]);
+    if (word.size() == 1 && byte != kWordEnd && (*byte_ids)[byte] != BpeModel::kNoToken) {
+      first.push_back({(*byte_ids)[byte], end, id});
+    }
+    word.push_back(static_cast<char>(kWordEnd));
+  }
+  (*byte_ids)[kWordEnd] = end;
+  rules->insert(rules->begin(), first.begin(), first.end());
+}
+
 class ByteLevelBpeBinding final : public EncoderBinding {
  public:
   ByteLevelBpeBinding(const Vocab& vocab, const MergeRows& merges, const PatternChoice& pattern,
                       const std::vector<AddedTuple>& added, const std::string& special_tokens,
-                      const std::string& form, bool ignore_merges, const std::string& dtype,
+                      const std::string& form, const std::vector<NormalizerTuple>& steps,
+                      const std::string& suffix, bool ignore_merges, const std::string& dtype,
                       std::size_t cache_bytes, const std::string& level)
       : EncoderBinding(dtype) {
     const bool encode_specials = encodes_specials(special_tokens);
@@ -82,11 +140,23 @@ class ByteLevelBpeBinding final : public EncoderBinding {
       if (words[id].size() == 1) byte_ids[static_cast<std::uint8_t>(words[id][0])] = id;
     }
     auto [tokens, vocab_size] = parse_added(added, vocab.size());
-    const std::vector<Merge> rules = parse_merges(merges);
-    std::optional<NormalForm> normal_form;
-    if (!form.empty()) normal_form = parse_form(form);
-    const BpeOptions options{parse_pattern(pattern), normal_form, encode_specials, cache_bytes,
-                             parse_level(level)};
+    std::vector<Merge> rules = parse_merges(merges);
+    BpeOptions options{.pretokenizer = parse_pattern(pattern),
+                       .encode_specials = encode_specials,
+                       .cache_bytes = cache_bytes,
+                       .level = parse_level(level)};
+    if (!form.empty()) options.form = parse_form(form);
+    if (!steps.empty()) {
+      const auto normalizer = std::make_shared<TextNormalizer>(parse_steps(steps));
+      options.normalizer = [normalizer](std::string_view text) {
+        return normalizer->normalize(text);
+      };
+    }
+    if (!suffix.empty()) {
+      if (ignore_merges) throw py::value_error("ignore_merges is for words without a suffix");
+      options.suffix = kWordEnd;
+      end_words(suffix, static_cast<std::uint32_t>(vocab_size), &byte_ids, &rules, &words);
+    }
     const py::gil_scoped_release release;
     encoder_ = make_bpe_encoder(
         BpeModel(byte_ids, rules, ignore_merges ? WholeWords(words) : WholeWords()),
@@ -164,35 +234,6 @@ class MetaspaceBpeBinding final : public MetaspaceBinding {
     make(std::move(model), vocab, prefix, added, special_tokens, cache_bytes, level);
   }
 };
-
-using NormalizerTuple = std::tuple<std::string, py::bytes, py::bytes>;
-
-std::vector<NormalizerStep> parse_steps(const std::vector<NormalizerTuple>& steps) {
-  static constexpr std::pair<std::string_view, NormalizerKind> kKinds[] = {
-      {"rules", NormalizerKind::kRules},
-      {"replace", NormalizerKind::kReplace},
-      {"space runs", NormalizerKind::kSpaceRuns},
-      {"white space", NormalizerKind::kWhiteSpace},
-      {"strip left", NormalizerKind::kStripLeft},
-      {"strip right", NormalizerKind::kStripRight},
-      {"characters", NormalizerKind::kCharacters},
-      {"clean text", NormalizerKind::kCleanText},
-      {"ideographs", NormalizerKind::kIdeographs},
-      {"bert marks", NormalizerKind::kBertMarks},
-      {"NFC", NormalizerKind::kNfc},
-      {"NFD", NormalizerKind::kNfd},
-      {"NFKC", NormalizerKind::kNfkc},
-      {"NFKD", NormalizerKind::kNfkd},
-  };
-  std::vector<NormalizerStep> parsed;
-  for (const auto& [name, from, to] : steps) {
-    const auto* known = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                     [&](const auto& kind) { return kind.first == name; });
-    if (known == std::end(kKinds)) throw py::value_error("normalizer '" + name + "' is unknown");
-    parsed.push_back({known->second, from, to});
-  }
-  return parsed;
-}
 
 class MetaspaceUnigramBinding final : public MetaspaceBinding {
  public:
@@ -343,12 +384,14 @@ void bind_bpe(py::module_& module) {
       .def("cache_info", &EncoderBinding::cache_info);
   py::class_<ByteLevelBpeBinding, EncoderBinding>(module, "ByteLevelBPE")
       .def(py::init<const Vocab&, const MergeRows&, const PatternChoice&,
-                    const std::vector<AddedTuple>&, const std::string&, const std::string&, bool,
+                    const std::vector<AddedTuple>&, const std::string&, const std::string&,
+                    const std::vector<NormalizerTuple>&, const std::string&, bool,
                     const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("pattern"), py::arg("added"),
-           py::arg("special_tokens"), py::arg("form") = "", py::arg("ignore_merges") = false,
-           py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{64} << 20,
-           py::arg("level") = "auto");
+           py::arg("special_tokens"), py::arg("form") = "",
+           py::arg("steps") = std::vector<NormalizerTuple>{}, py::arg("suffix") = "",
+           py::arg("ignore_merges") = false, py::arg("dtype") = "uint16",
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
   py::class_<MetaspaceBpeBinding, EncoderBinding>(module, "MetaspaceBPE")
       .def(py::init<const Vocab&, const MergeRows&, std::vector<std::uint32_t>, std::uint32_t, bool,
                     bool, bool, bool, const std::string&, bool, const std::vector<AddedTuple>&,

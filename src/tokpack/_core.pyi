@@ -152,6 +152,8 @@ class ByteLevelBPE(AnyEncoder):
         merges: npt.NDArray[np.int32],  # [m, 3] left id, right id, product id, in rank order
         pattern: Pattern,
         form: NormalForm = "",  # into which text is normalized
+        steps: NormalizerSteps = (),  # or by these
+        suffix: bytes = b"",  # of the last token of each word; REQUIRES: not ignore_merges
         ignore_merges: bool = False,
         **options: Unpack[_AddedOptions],
     ) -> None: ...
@@ -254,6 +256,7 @@ class Pretokenizer:
     """A pattern. ValueError with a phrase that says what of its steps is not understood."""
 
     name: str | None  # of the pattern that cuts every text as this one does, if there is one
+    keeps_text: bool  # whether words are the text in parts, but for a space in front of it
     def __init__(self, pattern: Pattern) -> None: ...
     def ends(self, data: Buffer, level: Level | Literal["plain"] = "auto") -> npt.NDArray[np.int64]:
         """End of each pretoken of one document, in bytes, for tests. "plain" takes one character

@@ -94,35 +94,38 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "byte 0x71",
     ),
     "prefix": (tiny(continuing_subword_prefix="##", merges=[]), "'continuing_subword_prefix'"),
-    "suffix": (tiny(end_of_word_suffix="</w>"), "'end_of_word_suffix'"),
-    "prefix space of each piece": (
+    "suffix": (tiny(end_of_word_suffix="</w>"), "byte 0x00 at the end of a word"),
+    "two alphabets": (
         {
             **tiny(),
             "pre_tokenizer": {
                 "type": "Sequence",
-                "pretokenizers": [
-                    {"type": "Digits", "individual_digits": True},
-                    {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True},
-                ],
+                "pretokenizers": [EMPTY_MODEL["pre_tokenizer"], EMPTY_MODEL["pre_tokenizer"]],
             },
         },
-        "add_prefix_space",
+        "ByteLevel twice",
     ),
     "no pre_tokenizer": ({**tiny(), "pre_tokenizer": None}, "pre_tokenizer"),
     "other pre_tokenizer": (
-        {**tiny(), "pre_tokenizer": {"type": "Whitespace"}},
-        "the step Whitespace",
+        {**tiny(), "pre_tokenizer": {"type": "UnicodeScripts"}},
+        "the step UnicodeScripts",
     ),
-    "normalizer": ({**tiny(), "normalizer": {"type": "Nmt"}}, "normalizer is Nmt"),
+    "normalizer": (
+        {**tiny(), "normalizer": {"type": "ByteLevel"}},
+        "normalizer is ByteLevel",
+    ),
     "two normalizers": (
         {
             **tiny(),
             "normalizer": {
                 "type": "Sequence",
-                "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}],
+                "normalizers": [
+                    {"type": "NFC"},
+                    {"type": "Replace", "pattern": {"Regex": "(?>a|ab)c"}, "content": ""},
+                ],
             },
         },
-        "normalizer is Lowercase",
+        "its normalizer has an atomic group",
     ),
     "white space for two": (
         {**tiny(), "added_tokens": [added(EOD, 258, rstrip=True), added(" x", 259)]},

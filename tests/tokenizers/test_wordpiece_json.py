@@ -136,8 +136,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "the step UnicodeScripts",
     ),
     "a normalizer": (
-        definition(WORDS, {"type": "Prepend", "prepend": "a"}, BERT),
-        "normalizer is Prepend",
+        definition(WORDS, {"type": "ByteLevel"}, BERT),
+        "normalizer is ByteLevel",
     ),
 }
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 NormalForm = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
+NormalizerStep = tuple[str, str, str]  # a name that the core knows, and two texts in base64
 
 MAX_ID = (1 << 24) - 1  # far above any real vocabulary, and far below what exhausts memory
 # The most bytes of a token that is looked for in words: a hostile one would take quadratic time.
@@ -117,7 +118,9 @@ class BpeSpec:
 class ByteLevelSpec(BpeSpec):
     """A byte-level BPE; ``pattern`` is one of ``_core.patterns()``, or steps as JSON.
 
-    ``form`` is the normal form of text. ``definition`` is the sha256 of the tokenizer.json's
+    ``form`` is the normal form of text, or ``steps`` are what normalizes it. With a ``suffix`` the
+    last token of a word is one that ends with it. Where ``changes_text``, tokens in a row are not
+    the text, or its normal form. ``definition`` is the sha256 of the tokenizer.json's
     definition if its pattern has no name, its form is not NFC, an added token looks around, or it
     has byte fallback.
     """
@@ -125,6 +128,9 @@ class ByteLevelSpec(BpeSpec):
     pattern: str
     form: NormalForm = ""
     ignore_merges: bool = False
+    steps: tuple[NormalizerStep, ...] = ()
+    suffix: bytes = b""
+    changes_text: bool = False
     definition: str = ""
 
     def settings(self) -> dict[str, Any]:
@@ -135,6 +141,9 @@ class ByteLevelSpec(BpeSpec):
             "nfc": self.form == "NFC",
             **({"form": self.form} if self.form not in ("", "NFC") else {}),
             "pattern": self.pattern,
+            **({"steps": self.steps} if self.steps else {}),
+            **({"suffix": self.suffix.hex()} if self.suffix else {}),
+            **({"changes_text": True} if self.changes_text else {}),
         }
 
 
@@ -154,9 +163,6 @@ class MetaspaceSpec(BpeSpec):
     prefix: Literal["never", "first", "always"]
     cuts_at_spaces: bool
     definition: str
-
-
-NormalizerStep = tuple[str, str, str]  # a name that the core knows, and two texts in base64
 
 
 @dataclass(frozen=True, eq=False)
@@ -497,6 +503,7 @@ def _spec(digest: str, head: bytes, lengths: bytes, text: bytes, merges: bytes) 
         kind = ByteLevelSpec
         nfc = settings.pop("nfc")
         settings.setdefault("form", "NFC" if nfc else "")
+        settings["suffix"] = bytes.fromhex(settings.get("suffix", ""))
     elif "scores" in settings:
         kind = UnigramSpec
     elif "longest_word" in settings:

@@ -202,7 +202,7 @@ def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOp
         )
         tokenizer.special_tokens_default = choice.special or "encode"
         return tokenizer
-    if isinstance(spec, ByteLevelSpec):
+    if isinstance(spec, ByteLevelSpec) and not spec.changes_text:
         return NativeTokenizer(
             name,
             spec,
@@ -210,7 +210,7 @@ def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOp
             special_tokens_default=choice.special or "encode",
             eod_token=choice.eod_token,
         )
-    assert isinstance(spec, MetaspaceSpec | UnigramSpec | WordPieceSpec)
+    assert isinstance(spec, ByteLevelSpec | MetaspaceSpec | UnigramSpec | WordPieceSpec)
     tokenizer = JsonTokenizer(name, definition, spec, eod_token=choice.eod_token)
     tokenizer.special_tokens_default = choice.special or "encode"
     return tokenizer

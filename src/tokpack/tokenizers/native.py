@@ -14,7 +14,7 @@ from tokpack import _core
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers import patterns
 from tokpack.tokenizers.base import SpecialMode, Tokenizer
-from tokpack.tokenizers.definition import UnigramSpec, WordPieceSpec, to_json
+from tokpack.tokenizers.definition import ByteLevelSpec, UnigramSpec, WordPieceSpec, to_json
 from tokpack.tokenizers.folder import Definition
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, post_processed
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.tokenizers.base import Encoder, IdType
-    from tokpack.tokenizers.definition import BpeSpec, ByteLevelSpec, MetaspaceSpec, NormalForm
+    from tokpack.tokenizers.definition import BpeSpec, MetaspaceSpec, NormalForm
 
     Spans = npt.NDArray[np.int64]
 
@@ -128,6 +128,20 @@ def _added(spec: BpeSpec) -> list[tuple[bytes, int, bool, bool, bool, bool, bool
     ]
 
 
+def _byte_level(spec: ByteLevelSpec, settings: dict[str, Any]) -> _core.ByteLevelBPE:
+    return _core.ByteLevelBPE(
+        vocab=spec.vocab,
+        merges=spec.merges,
+        pattern=patterns.core_pattern(spec.pattern),
+        added=_added(spec),
+        form=spec.form,
+        steps=core_steps(spec.steps),
+        suffix=spec.suffix,
+        ignore_merges=spec.ignore_merges,
+        **settings,
+    )
+
+
 class NativeTokenizer(CoreTokenizer):
     """A byte-level BPE.
 
@@ -182,16 +196,7 @@ class NativeTokenizer(CoreTokenizer):
         return post_processed(self.reference[0], where=f"tokenizer {self.name}")
 
     def _build_core(self, **settings: Any) -> _core.ByteLevelBPE:
-        spec = self.spec
-        return _core.ByteLevelBPE(
-            vocab=spec.vocab,
-            merges=spec.merges,
-            pattern=patterns.core_pattern(spec.pattern),
-            added=_added(spec),
-            form=spec.form,
-            ignore_merges=spec.ignore_merges,
-            **settings,
-        )
+        return _byte_level(self.spec, settings)
 
     def _decode_bytes(self, ids: list[int]) -> bytes:
         pieces = []
@@ -221,13 +226,13 @@ class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
     same.
     """
 
-    spec: MetaspaceSpec | UnigramSpec | WordPieceSpec
+    spec: ByteLevelSpec | MetaspaceSpec | UnigramSpec | WordPieceSpec
 
     def __init__(
         self,
         name: str,
         definition: Definition,
-        spec: MetaspaceSpec | UnigramSpec | WordPieceSpec,
+        spec: ByteLevelSpec | MetaspaceSpec | UnigramSpec | WordPieceSpec,
         *,
         eod_token: str | int | None = None,
     ) -> None:
@@ -253,6 +258,8 @@ class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
 
     def _build_core(self, **settings: Any) -> _core.AnyEncoder:
         spec = self.spec
+        if isinstance(spec, ByteLevelSpec):
+            return _byte_level(spec, settings)
         added = _added(spec)
         if isinstance(spec, WordPieceSpec):
             return _core.WordPiece(

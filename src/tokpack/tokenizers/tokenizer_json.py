@@ -25,13 +25,15 @@ from tokpack.tokenizers.definition import (
     UnigramSpec,
     WordPieceSpec,
     byte_level_spec,
+    decode_alphabet,
     merges_to_ids,
+    missing_bytes,
     split_pairs,
 )
 from tokpack.tokenizers.huggingface import digest_of, normalized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -51,22 +53,47 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
     Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
     ids.
     """
-    model = bpe_model(definition.get("model"))
-    form = _form(definition.get("normalizer"))
+    model = bpe_model(definition.get("model"), {"end_of_word_suffix"})
+    form, steps = _normalizers(definition.get("normalizer"))
     pattern = patterns.recognize(definition.get("pre_tokenizer"))
     vocab: dict[str, int] = model["vocab"]
     added = added_tokens(definition, vocab)
-    check_added(added, lambda text: _core.normalize(form, text.encode()).decode() if form else text)
+    check_added(added, _normal_form(form, steps))
     ignore_merges = bool(model.get("ignore_merges", False))
     spec = byte_level_spec(
         vocab, pairs_of(model), added, pattern=pattern, form=form, ignore_merges=ignore_merges
     )
+    suffix = _suffix(model, spec)
     # What was native from the first has a fingerprint of its own, all else that of the library.
     # Byte fallback changes no id: each byte has a token of its own.
     is_first = patterns.is_name(pattern) and form in ("", "NFC") and not model.get("byte_fallback")
-    if is_first and not any(_looks_around(token, form) for token in added):
+    if (
+        is_first
+        and not steps
+        and not suffix
+        and not any(_looks_around(token, form) for token in added)
+    ):
         return spec
-    return replace(spec, definition=digest_of(definition))
+    return replace(
+        spec,
+        steps=steps,
+        suffix=suffix,
+        changes_text=bool(steps or suffix) or not patterns.keeps_text(pattern),
+        definition=digest_of(definition),
+    )
+
+
+def _suffix(model: dict[str, Any], spec: ByteLevelSpec) -> bytes:
+    """How the tokens end that end a word, as CLIP's."""
+    (suffix,) = decode_alphabet([model.get("end_of_word_suffix") or ""])
+    if suffix is None or (suffix and spec.ignore_merges):
+        raise NotNativeError("its model sets 'end_of_word_suffix' in a way that is not understood")
+    ends = {token.removesuffix(suffix) for token in spec.vocab if token and token.endswith(suffix)}
+    if suffix and (missing := missing_bytes(list(ends))):
+        raise NotNativeError(
+            f"its vocabulary has no token for the byte 0x{missing[0]:02X} at the end of a word"
+        )
+    return suffix
 
 
 def _looks_around(token: AddedToken, form: NormalForm) -> bool:
@@ -97,7 +124,7 @@ def steps_of(node: Any) -> list[dict[str, Any]]:
     return [step for child in children for step in steps_of(child)]
 
 
-def bpe_model(model: Any) -> dict[str, Any]:
+def bpe_model(model: Any, understood: Collection[str] = ()) -> dict[str, Any]:
     """The model of a tokenizer.json, if it is a BPE whose settings are all understood."""
     if not isinstance(model, dict) or model.get("type") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else None
@@ -106,7 +133,7 @@ def bpe_model(model: Any) -> dict[str, Any]:
     if unknown:
         raise NotNativeError(f"its model has the unknown setting '{unknown[0]}'")
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(key):
+        if model.get(key) and not (key in understood and isinstance(model[key], str)):
             raise NotNativeError(f"its model sets '{key}'")
     vocab, merges = model.get("vocab"), model.get("merges")
     if not isinstance(merges, list):
@@ -127,18 +154,28 @@ def check_ids(vocab: Any) -> dict[str, int]:
     return vocab
 
 
-def _form(normalizer: Any) -> NormalForm:
-    """The normal form after all normalizers: the last one decides whether it is composed."""
+def _normalizers(normalizer: Any) -> tuple[NormalForm, tuple[NormalizerStep, ...]]:
+    """The normal form after all normalizers, or else their steps.
+
+    Of normal forms the last one decides whether text is composed.
+    """
     steps = steps_of(normalizer)
     if normalizer is not None and not isinstance(normalizer, dict):
         raise NotNativeError("its normalizer is not an object")
-    for step in steps:
-        if step.get("type") not in ("NFC", "NFD", "NFKC", "NFKD"):
-            raise NotNativeError(f"its normalizer is {step.get('type')}")
     if not steps:
-        return ""
+        return "", ()
+    if any(step.get("type") not in _FORMS for step in steps):
+        return "", normalizer_steps(normalizer)
     compatible = "K" if any("K" in step["type"] for step in steps) else ""
-    return cast("NormalForm", f"NF{compatible}{steps[-1]['type'][-1]}")
+    return cast("NormalForm", f"NF{compatible}{steps[-1]['type'][-1]}"), ()
+
+
+def _normal_form(form: NormalForm, steps: Sequence[NormalizerStep]) -> Callable[[str], str]:
+    """What the core makes of a text."""
+    if steps:
+        normalize = _core.TextNormalizer(core_steps(steps)).normalize
+        return lambda text: normalize(text.encode()).decode()
+    return lambda text: _core.normalize(form, text.encode()).decode() if form else text
 
 
 def pairs_of(model: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -411,6 +448,10 @@ def _step(node: dict[str, Any]) -> list[NormalizerStep]:
     if kind == "Strip" and set(settings) == {"strip_left", "strip_right"}:
         sides = [side for side in ("left", "right") if settings[f"strip_{side}"] is True]
         return [named(f"strip {side}") for side in sides]
+    if kind == "Prepend" and set(settings) == {"prepend"} and isinstance(settings["prepend"], str):
+        if not settings["prepend"]:  # the library fails in a later step
+            raise NotNativeError("its normalizer prepends nothing")
+        return [named("prepend", b"", settings["prepend"].encode())]
     if kind == "Replace" and set(settings) == {"pattern", "content"}:
         return [_replace(**settings)]
     if kind == "BertNormalizer" and set(settings) == {*_BERT, "strip_accents"}:
@@ -439,6 +480,8 @@ def _replace(pattern: Any, content: Any) -> NormalizerStep:
             kind, text = "String", _PLAIN_REGEX[text]
         if kind == "String":
             return named("replace", text.encode(), content.encode())
+        if kind == "Regex":
+            return named("expression", text.encode(), content.encode())
     raise NotNativeError(f"its normalizer replaces {text!r}, which is not understood")
 
 
