@@ -276,30 +276,72 @@ class TextNormalizerBinding {
   TextNormalizer normalizer_;
 };
 
-class WordPieceBinding final : public EncoderBinding {
- public:
-  WordPieceBinding(const Vocab& vocab, const std::string& prefix, std::uint32_t unknown,
-                   std::size_t longest_word, const std::vector<NormalizerTuple>& steps,
-                   std::vector<std::string> cuts, const std::vector<AddedTuple>& added,
-                   const std::string& special_tokens, const std::string& dtype,
-                   std::size_t cache_bytes, const std::string& level)
-      : EncoderBinding(dtype) {
+// The names of WordCutter's steps, or those of a Pretokenizer of characters.
+using CutChoice = std::variant<std::vector<std::string>, std::vector<StepTuple>>;
+
+class WordBinding : public EncoderBinding {
+ protected:
+  using EncoderBinding::EncoderBinding;
+
+  // `model` has all but what both kinds of models say in the same words.
+  void make(WordPieceModel model, const Vocab& vocab, const std::string& prefix,
+            std::uint32_t unknown, const std::vector<NormalizerTuple>& steps, const CutChoice& cuts,
+            const std::vector<AddedTuple>& added, const std::string& special_tokens,
+            std::size_t cache_bytes, const std::string& level) {
     if (unknown >= vocab.size()) {
       throw py::value_error("the unknown token is outside of the vocabulary");
     }
-    WordPieceModel model;
     for (const auto& token : vocab) model.tokens.push_back(token ? std::string(*token) : "");
     model.prefix = prefix;
     model.unknown = unknown;
-    model.longest_word = longest_word;
     model.steps = parse_steps(steps);
-    model.cuts = std::move(cuts);
+    if (const auto* const names = std::get_if<std::vector<std::string>>(&cuts)) {
+      model.cuts = *names;
+    } else {
+      model.pretokenizer =
+          Pretokenizer::of_characters(step_texts(std::get<std::vector<StepTuple>>(cuts)));
+    }
     model.encode_specials = encodes_specials(special_tokens);
     std::size_t vocab_size = 0;
     std::tie(model.added, vocab_size) = parse_added(added, vocab.size());
     const Level chosen = parse_level(level);
     const py::gil_scoped_release release;
     encoder_ = make_wordpiece_encoder(std::move(model), vocab_size, wide_, cache_bytes, chosen);
+  }
+};
+
+class WordPieceBinding final : public WordBinding {
+ public:
+  WordPieceBinding(const Vocab& vocab, const std::string& prefix, std::uint32_t unknown,
+                   std::size_t longest_word, const std::vector<NormalizerTuple>& steps,
+                   const CutChoice& cuts, const std::vector<AddedTuple>& added,
+                   const std::string& special_tokens, const std::string& dtype,
+                   std::size_t cache_bytes, const std::string& level)
+      : WordBinding(dtype) {
+    WordPieceModel model;
+    model.longest_word = longest_word;
+    make(std::move(model), vocab, prefix, unknown, steps, cuts, added, special_tokens, cache_bytes,
+         level);
+  }
+};
+
+class WordBpeBinding final : public WordBinding {
+ public:
+  WordBpeBinding(const Vocab& vocab, const MergeRows& merges, const std::string& prefix,
+                 const std::string& suffix, std::uint32_t unknown, bool fuse_unknown,
+                 bool byte_fallback, bool ignore_merges, const std::vector<NormalizerTuple>& steps,
+                 const CutChoice& cuts, const std::vector<AddedTuple>& added,
+                 const std::string& special_tokens, const std::string& dtype,
+                 std::size_t cache_bytes, const std::string& level)
+      : WordBinding(dtype) {
+    WordPieceModel model;
+    model.bpe = {.merges = parse_merges(merges),
+                 .suffix = suffix,
+                 .fuse_unknown = fuse_unknown,
+                 .byte_fallback = byte_fallback,
+                 .ignore_merges = ignore_merges};
+    make(std::move(model), vocab, prefix, unknown, steps, cuts, added, special_tokens, cache_bytes,
+         level);
   }
 };
 
@@ -412,11 +454,21 @@ void bind_bpe(py::module_& module) {
            py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
   py::class_<WordPieceBinding, EncoderBinding>(module, "WordPiece")
       .def(py::init<const Vocab&, const std::string&, std::uint32_t, std::size_t,
-                    const std::vector<NormalizerTuple>&, std::vector<std::string>,
+                    const std::vector<NormalizerTuple>&, const CutChoice&,
                     const std::vector<AddedTuple>&, const std::string&, const std::string&,
                     std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("prefix"), py::arg("unknown"),
            py::arg("longest_word"), py::arg("steps"), py::arg("cuts"), py::arg("added"),
+           py::arg("special_tokens"), py::arg("dtype") = "uint16",
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
+  py::class_<WordBpeBinding, EncoderBinding>(module, "WordBPE")
+      .def(py::init<const Vocab&, const MergeRows&, const std::string&, const std::string&,
+                    std::uint32_t, bool, bool, bool, const std::vector<NormalizerTuple>&,
+                    const CutChoice&, const std::vector<AddedTuple>&, const std::string&,
+                    const std::string&, std::size_t, const std::string&>(),
+           py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("prefix"), py::arg("suffix"),
+           py::arg("unknown"), py::arg("fuse_unknown"), py::arg("byte_fallback"),
+           py::arg("ignore_merges"), py::arg("steps"), py::arg("cuts"), py::arg("added"),
            py::arg("special_tokens"), py::arg("dtype") = "uint16",
            py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
   py::class_<TextNormalizerBinding>(module, "TextNormalizer")

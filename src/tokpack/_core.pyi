@@ -191,6 +191,9 @@ class MetaspaceUnigram(AnyEncoder):
         **options: Unpack[_MetaspaceOptions],
     ) -> None: ...
 
+# Pre-tokenizers: some by their names, others as the steps of a Pattern, without a ByteLevel.
+Cuts = Sequence[str] | Sequence[tuple[str, str, bool]]
+
 class WordPiece(AnyEncoder):
     """A WordPiece, as BERT's."""
 
@@ -202,7 +205,26 @@ class WordPiece(AnyEncoder):
         unknown: int,  # the id of a word that is not made of tokens,
         longest_word: int,  # or has more characters
         steps: NormalizerSteps,
-        cuts: Sequence[str],  # pre-tokenizers
+        cuts: Cuts,
+        **options: Unpack[_AddedOptions],
+    ) -> None: ...
+
+class WordBPE(AnyEncoder):
+    """A BPE over the characters of words."""
+
+    def __init__(
+        self,
+        *,
+        vocab: Sequence[bytes | None],  # text of each id as UTF-8; None: no such token
+        merges: npt.NDArray[np.int32],  # [m, 3] left id, right id, product id, in rank order
+        prefix: str,  # of a token that goes on a word
+        suffix: str,  # of a token that ends a word
+        unknown: int,  # the id of a character without a token
+        fuse_unknown: bool,  # of a run of them
+        byte_fallback: bool,  # what has no token becomes bytes, where these have tokens
+        ignore_merges: bool,  # of a word that is a token
+        steps: NormalizerSteps,
+        cuts: Cuts,
         **options: Unpack[_AddedOptions],
     ) -> None: ...
 

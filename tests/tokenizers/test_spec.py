@@ -105,9 +105,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "ByteLevel twice",
     ),
-    "no pre_tokenizer": ({**tiny(), "pre_tokenizer": None}, "pre_tokenizer"),
+    "no pre_tokenizer": ({**tiny(), "pre_tokenizer": None}, "no token for unknown"),
     "other pre_tokenizer": (
-        {**tiny(), "pre_tokenizer": {"type": "UnicodeScripts"}},
+        {
+            **tiny(),
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [{"type": "UnicodeScripts"}, EMPTY_MODEL["pre_tokenizer"]],
+            },
+        },
         "the step UnicodeScripts",
     ),
     "normalizer": (
@@ -152,8 +158,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "byte 0x71",
     ),
     "another model": (
-        {**tiny(), "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}},
-        "WordLevel",
+        {
+            **tiny(),
+            "model": {
+                "type": "Unigram",
+                "unk_id": 0,
+                "vocab": [["<unk>", 0.0], ["a", -1.0]],
+                "byte_fallback": False,
+            },
+            "added_tokens": [],
+        },
+        "no token for a space",
     ),
 }
 

@@ -130,7 +130,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         definition({**WORDS, "a" * 600: None}, None, BERT, longest=600),
         "very long token",
     ),
-    "no pretokenizer": (definition(WORDS, None, None), "no pre_tokenizer"),
     "another pretokenizer": (
         definition(WORDS, None, {"type": "UnicodeScripts"}),
         "the step UnicodeScripts",

@@ -24,12 +24,13 @@ namespace tokpack {
 struct BpeOptions {
   Pretokenizer pretokenizer;
   std::optional<NormalForm> form;  // into which what is not an added token is normalized
-  // Or what does so; a text is valid until the next call, or the end of what it is made of.
-  std::function<std::string_view(std::string_view)> normalizer = {};
-  std::optional<std::uint8_t> suffix = {};  // a byte that is put behind each word
   bool encode_specials = true;              // special tokens inside documents become ids, not text
   std::size_t cache_bytes = 0;              // of the word cache, rounded down to a power of two
   Level level = Level::kScalar;
+  // What normalizes text instead of `form`. Its result is valid until the next call, or the end of
+  // what it is made of.
+  std::function<std::string_view(std::string_view)> normalizer = {};
+  std::optional<std::uint8_t> suffix = {};  // a byte that is put behind each word
 };
 
 // A document: bytes [begin, end) of a block of text.

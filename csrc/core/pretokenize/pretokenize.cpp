@@ -135,6 +135,13 @@ std::size_t LaidWords::next(Buffer<std::uint8_t>* words, std::uint32_t* starts) 
   return count;
 }
 
+Pretokenizer Pretokenizer::of_characters(std::span<const StepText> texts) {
+  Pretokenizer pretokenizer;
+  pretokenizer.steps = compile_steps(texts, false);
+  pretokenizer.removes = removes_text(pretokenizer.steps);
+  return pretokenizer;
+}
+
 std::vector<std::int64_t> pretoken_ends(const Pretokenizer& pretokenizer,
                                         std::optional<Level> level,
                                         std::span<const std::uint8_t> text) {

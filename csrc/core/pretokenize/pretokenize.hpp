@@ -20,6 +20,8 @@ struct Pretokenizer {
   explicit Pretokenizer(std::span<const StepText> texts);
   // One of pattern_names(). Throws std::invalid_argument for another name.
   explicit Pretokenizer(std::string_view pattern_name);
+  // Words of characters, not of bytes: texts without a ByteLevel.
+  static Pretokenizer of_characters(std::span<const StepText> texts);
 
   std::vector<Step> steps;         // none: a text is one word
   std::optional<ScanRules> rules;  // by which scanners cut as the steps do
@@ -31,6 +33,9 @@ struct Pretokenizer {
 
   // Whether words are the text in parts, but for a space in front of it.
   bool keeps_text() const { return !removes && steps_before_prefix == 0; }
+
+ private:
+  Pretokenizer() = default;
 };
 
 // The words of texts in which steps remove something or put spaces in front of pieces, or words get

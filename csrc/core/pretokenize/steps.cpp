@@ -55,7 +55,7 @@ Step compile(const StepText& one, bool on_bytes) {
 
 }  // namespace
 
-std::vector<Step> compile_steps(std::span<const StepText> texts) {
+std::vector<Step> compile_steps(std::span<const StepText> texts, bool of_bytes) {
   std::vector<Step> steps;
   bool on_bytes = false;
   for (const StepText& one : texts) {
@@ -72,7 +72,7 @@ std::vector<Step> compile_steps(std::span<const StepText> texts) {
       throw std::invalid_argument(error.what() + (" in step " + number));
     }
   }
-  if (!on_bytes) throw std::invalid_argument("no ByteLevel");
+  if (on_bytes != of_bytes) throw std::invalid_argument(of_bytes ? "no ByteLevel" : "ByteLevel");
   return steps;
 }
 

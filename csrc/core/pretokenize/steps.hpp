@@ -38,8 +38,9 @@ struct Step {
 };
 
 // The steps that these pre-tokenizers are; none where nothing is cut. Throws std::invalid_argument
-// with a phrase that says why they are not understood.
-std::vector<Step> compile_steps(std::span<const StepText> texts);
+// with a phrase that says why they are not understood. There must be a ByteLevel if words are of
+// bytes, else none.
+std::vector<Step> compile_steps(std::span<const StepText> texts, bool of_bytes = true);
 
 // How many of the steps come before a ByteLevel that puts a space in front of each piece, unless it
 // begins with one; nothing without such a ByteLevel.

@@ -186,6 +186,8 @@ class UnigramSpec(BpeSpec):
 class WordPieceSpec(BpeSpec):
     """A WordPiece, as ``_core.WordPiece`` takes it: without merges.
 
+    With ``merging`` it is a BPE over the characters of words, as ``_core.WordBPE`` takes it.
+
     ``definition`` is the sha256 of the tokenizer.json's definition.
     """
 
@@ -193,8 +195,9 @@ class WordPieceSpec(BpeSpec):
     unknown: int
     longest_word: int
     steps: tuple[NormalizerStep, ...]
-    cuts: tuple[str, ...]
+    cuts: tuple[str, ...] | tuple[tuple[str, str, bool], ...]
     definition: str
+    merging: dict[str, Any] | None = None
 
 
 def _byte_of_character() -> npt.NDArray[np.int16]:
@@ -317,21 +320,26 @@ def split_pairs(merges: str) -> tuple[list[str], list[str]] | None:
 
 
 def merges_to_ids(
-    left: Sequence[str], right: Sequence[str], vocab: Mapping[str, int]
+    left: Sequence[str], right: Sequence[str], vocab: Mapping[str, int], *, prefix: str = ""
 ) -> npt.NDArray[np.int32]:
     """The merges as ids, int32 [m, 3]: left, right and product. A repeated pair has its last rank.
 
+    As in the library, a product is without as many bytes of its right part as ``prefix`` has.
     NotNativeError names the first pair that does not fit the vocabulary.
     """
+    behind = right
+    if prefix:
+        size = len(prefix.encode())
+        behind = [token.encode()[size:].decode("utf-8", "replace") for token in right]
     try:
         columns = (
             [vocab[token] for token in left],
             [vocab[token] for token in right],
-            [vocab[a + b] for a, b in zip(left, right, strict=True)],
+            [vocab[a + b] for a, b in zip(left, behind, strict=True)],
         )
     except KeyError:
-        for rank, (a, b) in enumerate(zip(left, right, strict=True)):
-            for token in (a, b, a + b):
+        for rank, (a, b, c) in enumerate(zip(left, right, behind, strict=True)):
+            for token in (a, b, a + c):
                 if token not in vocab:
                     raise NotNativeError(
                         f"its vocabulary does not fit its merges: merge {rank + 1} "

@@ -262,16 +262,18 @@ class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
             return _byte_level(spec, settings)
         added = _added(spec)
         if isinstance(spec, WordPieceSpec):
-            return _core.WordPiece(
-                vocab=spec.vocab,
-                prefix=spec.prefix,
-                unknown=spec.unknown,
-                longest_word=spec.longest_word,
-                steps=core_steps(spec.steps),
-                cuts=spec.cuts,
-                added=added,
+            words: dict[str, Any] = {
+                "vocab": spec.vocab,
+                "prefix": spec.prefix,
+                "unknown": spec.unknown,
+                "steps": core_steps(spec.steps),
+                "cuts": [cut if isinstance(cut, str) else tuple(cut) for cut in spec.cuts],
+                "added": added,
                 **settings,
-            )
+            }
+            if spec.merging is not None:
+                return _core.WordBPE(merges=spec.merges, **spec.merging, **words)
+            return _core.WordPiece(longest_word=spec.longest_word, **words)
         if isinstance(spec, UnigramSpec):
             return _core.MetaspaceUnigram(
                 vocab=spec.vocab,

@@ -105,6 +105,15 @@ def recognize(pre_tokenizer: Any) -> str:
     return _recognized(tuple(steps_of(pre_tokenizer)))
 
 
+def steps_of_characters(pre_tokenizer: Any) -> tuple[Step, ...]:
+    """The steps of a pre_tokenizer without a ByteLevel. NotNativeError."""
+    steps = tuple(steps_of(pre_tokenizer))
+    if any(kind == "ByteLevel" for kind, _, _ in steps):
+        raise NotNativeError("its pre_tokenizer has a ByteLevel, and its model is not of bytes")
+    _recognized((*steps, _BYTES))
+    return steps
+
+
 @functools.lru_cache(maxsize=32)  # each call takes milliseconds
 def _recognized(steps: tuple[Step, ...]) -> str:
     try:

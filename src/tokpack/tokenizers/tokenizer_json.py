@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -673,35 +674,45 @@ _WORDPIECE_KEYS = {
 _MOST_CUTS = 6
 
 
-def is_wordpiece(definition: dict[str, Any]) -> bool:
-    """Whether a parsed tokenizer.json is a WordPiece."""
-    model = definition.get("model")
-    return isinstance(model, dict) and model.get("type") == "WordPiece"
+def cuts_words(definition: dict[str, Any]) -> bool:
+    """Whether a parsed tokenizer.json is of words, and its tokens are parts of them in characters.
+
+    These are a WordPiece, a WordLevel, or a BPE that is neither of bytes nor SentencePiece's.
+    """
+    model, pre_tokenizer = definition.get("model"), definition.get("pre_tokenizer")
+    kind = model.get("type") if isinstance(model, dict) else None
+    of_bytes = any(step.get("type") == "ByteLevel" for step in steps_of(pre_tokenizer))
+    return kind in ("WordPiece", "WordLevel") or (
+        kind == "BPE" and not of_bytes and not writes_spaces(definition)
+    )
 
 
 def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
-    """The native definition for a tokenizer.json with a WordPiece, such as BERT's. NotNativeError.
+    """The native definition for such a tokenizer.json. NotNativeError.
 
     Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
     ids.
     """
     model = definition["model"]
-    if set(model) != _WORDPIECE_KEYS:
-        other = sorted(set(model) ^ _WORDPIECE_KEYS)[0]
-        raise NotNativeError(f"its model has, or has not, the setting '{other}'")
-    vocab, prefix = check_ids(model["vocab"]), model["continuing_subword_prefix"]
-    unknown, longest = vocab.get(model["unk_token"]), model["max_input_chars_per_word"]
+    merges, merging = np.empty((0, 3), np.int32), None
+    if model["type"] == "BPE":
+        vocab, prefix, longest, merges, merging = _word_bpe(model)
+    else:
+        vocab, prefix, longest = _words(model)
+    unknown = vocab.get(model["unk_token"]) if isinstance(model.get("unk_token"), str) else None
     if unknown is None or not isinstance(prefix, str) or type(longest) is not int or longest < 0:
         raise NotNativeError("it has no token for unknown words, or a setting of another type")
     added = added_tokens(definition, vocab)
     check_added(added, _normalize(definition.get("normalizer")))
     table = texts_by_id(vocab, added)
-    if min(longest, max(len(token) for token in table if token is not None)) > LONGEST:
+    most = min(longest, max(len(token) for token in table if token is not None))
+    if model["type"] == "WordPiece" and most > LONGEST:
         raise NotNativeError("its vocabulary has a very long token")
     return WordPieceSpec(
         vocab=table,
-        merges=np.empty((0, 3), np.int32),
+        merges=merges,
         added=added,
+        merging=merging,
         prefix=prefix,
         unknown=unknown,
         longest_word=longest,
@@ -711,12 +722,56 @@ def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
     )
 
 
-def _cuts(node: Any) -> tuple[str, ...]:
-    """The pre-tokenizers by their names in the core."""
-    cuts = tuple(map(_cut, steps_of(node)))
-    if not 0 < len(cuts) <= _MOST_CUTS:
-        raise NotNativeError("it has no pre_tokenizer, or many")
-    return cuts
+_WORDLEVEL_KEYS = {"type", "vocab", "unk_token"}
+_IN_NO_TOKEN = "\uffff\ufffe"
+_NO_LIMIT = (1 << 31) - 1
+
+
+def _words(model: dict[str, Any]) -> tuple[dict[str, int], Any, Any]:
+    """The vocabulary of a WordPiece, its prefix and the most characters of a word.
+
+    A WordLevel is one of which no token goes on a word.
+    """
+    is_level = model["type"] == "WordLevel"
+    keys = _WORDLEVEL_KEYS if is_level else _WORDPIECE_KEYS
+    if set(model) != keys:
+        other = sorted(set(model) ^ keys)[0]
+        raise NotNativeError(f"its model has, or has not, the setting '{other}'")
+    vocab = check_ids(model["vocab"])
+    if not is_level:
+        return vocab, model["continuing_subword_prefix"], model["max_input_chars_per_word"]
+    if any(token.startswith(_IN_NO_TOKEN) for token in vocab):
+        raise NotNativeError(f"its vocabulary has a token that begins with {_IN_NO_TOKEN!r}")
+    return vocab, _IN_NO_TOKEN, _NO_LIMIT
+
+
+def _word_bpe(
+    model: Any,
+) -> tuple[dict[str, int], Any, int, npt.NDArray[np.int32], dict[str, Any]]:
+    """The vocabulary of a BPE over characters, its prefix, no limit, merges and settings."""
+    model = bpe_model(model, {"continuing_subword_prefix", "end_of_word_suffix"})
+    prefix, suffix = (
+        model.get(key) or "" for key in ("continuing_subword_prefix", "end_of_word_suffix")
+    )
+    vocab: dict[str, int] = model["vocab"]
+    if "" in vocab:
+        raise NotNativeError("its vocabulary has an empty token")
+    keys = {"fuse_unknown": "fuse_unk", "byte_fallback": "byte_fallback"}
+    settings = {name: bool(model.get(key, False)) for name, key in keys.items()}
+    settings["ignore_merges"] = bool(model.get("ignore_merges", False))
+    merges = merges_to_ids(*pairs_of(model), vocab, prefix=prefix)
+    return vocab, prefix, _NO_LIMIT, merges, {"suffix": suffix, **settings}
+
+
+def _cuts(node: Any) -> tuple[str, ...] | tuple[patterns.Step, ...]:
+    """The pre-tokenizers by their names in the core, or else as steps of expressions."""
+    steps = steps_of(node)
+    if 0 < len(steps) <= _MOST_CUTS:
+        with suppress(NotNativeError):
+            return tuple(map(_cut, steps))
+    if not steps and node is not None:
+        raise NotNativeError("its pre_tokenizer has no steps")
+    return patterns.steps_of_characters(node) if steps else ()
 
 
 def _cut(step: dict[str, Any]) -> str:
