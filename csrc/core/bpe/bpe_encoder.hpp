@@ -24,8 +24,8 @@ namespace tokpack {
 struct BpeOptions {
   Pretokenizer pretokenizer;
   std::optional<NormalForm> form;  // into which what is not an added token is normalized
-  bool encode_specials = true;              // special tokens inside documents become ids, not text
-  std::size_t cache_bytes = 0;              // of the word cache, rounded down to a power of two
+  bool encode_specials = true;     // special tokens inside documents become ids, not text
+  std::size_t cache_bytes = 0;     // of the word cache, rounded down to a power of two
   Level level = Level::kScalar;
   // What normalizes text instead of `form`. Its result is valid until the next call, or the end of
   // what it is made of.
