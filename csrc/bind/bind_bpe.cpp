@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "bind/encoder_binding.hpp"
 #include "bind/steps_binding.hpp"
@@ -17,8 +18,10 @@ namespace tokpack {
 namespace {
 
 using Vocab = std::vector<std::optional<py::bytes>>;
-using AddedTuple = std::tuple<std::string, std::uint32_t, bool, bool>;
-using StrippingTuple = std::tuple<std::string, std::uint32_t, bool, bool, bool, bool>;
+// Content, id, special and normalized, and for most also lstrip, rstrip and single_word.
+using PlainTuple = std::tuple<std::string, std::uint32_t, bool, bool>;
+using FlagsTuple = std::tuple<std::string, std::uint32_t, bool, bool, bool, bool, bool>;
+using AddedTuple = std::variant<PlainTuple, FlagsTuple>;
 using MergeRows = py::array_t<std::int32_t, py::array::c_style | py::array::forcecast>;
 
 std::vector<Merge> parse_merges(const MergeRows& rows) {
@@ -46,12 +49,12 @@ bool encodes_specials(const std::string& special_tokens) {
 }
 
 // The added tokens, and the number of ids with theirs.
-template <class Tuple>
-std::pair<std::vector<AddedToken>, std::size_t> parse_added(const std::vector<Tuple>& added,
+std::pair<std::vector<AddedToken>, std::size_t> parse_added(const std::vector<AddedTuple>& added,
                                                             std::size_t vocab_size) {
   std::vector<AddedToken> tokens;
-  for (const Tuple& tuple : added) {
-    std::apply([&](const auto&... fields) { tokens.push_back({fields...}); }, tuple);
+  const auto append = [&](const auto&... fields) { tokens.push_back({fields...}); };
+  for (const AddedTuple& one : added) {
+    std::visit([&](const auto& tuple) { std::apply(append, tuple); }, one);
     const AddedToken& token = tokens.back();
     if (token.id >= BpeModel::kIdLimit) {
       throw py::value_error("added token '" + token.content + "': id " + std::to_string(token.id) +
@@ -62,11 +65,69 @@ std::pair<std::vector<AddedToken>, std::size_t> parse_added(const std::vector<Tu
   return {std::move(tokens), vocab_size};
 }
 
+using NormalizerTuple = std::tuple<std::string, py::bytes, py::bytes>;
+
+std::vector<NormalizerStep> parse_steps(const std::vector<NormalizerTuple>& steps) {
+  static constexpr std::pair<std::string_view, NormalizerKind> kKinds[] = {
+      {"rules", NormalizerKind::kRules},
+      {"replace", NormalizerKind::kReplace},
+      {"expression", NormalizerKind::kExpression},
+      {"prepend", NormalizerKind::kPrepend},
+      {"space runs", NormalizerKind::kSpaceRuns},
+      {"white space", NormalizerKind::kWhiteSpace},
+      {"strip left", NormalizerKind::kStripLeft},
+      {"strip right", NormalizerKind::kStripRight},
+      {"characters", NormalizerKind::kCharacters},
+      {"clean text", NormalizerKind::kCleanText},
+      {"ideographs", NormalizerKind::kIdeographs},
+      {"bert marks", NormalizerKind::kBertMarks},
+      {"NFC", NormalizerKind::kNfc},
+      {"NFD", NormalizerKind::kNfd},
+      {"NFKC", NormalizerKind::kNfkc},
+      {"NFKD", NormalizerKind::kNfkd},
+  };
+  std::vector<NormalizerStep> parsed;
+  for (const auto& [name, from, to] : steps) {
+    const auto* known = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                     [&](const auto& kind) { return kind.first == name; });
+    if (known == std::end(kKinds)) throw py::value_error("normalizer '" + name + "' is unknown");
+    parsed.push_back({known->second, from, to});
+  }
+  return parsed;
+}
+
+// A byte that is in no UTF-8, for the end of a word.
+constexpr std::uint8_t kWordEnd = 0xFF;
+
+// Makes a word end with kWordEnd, where its last token is one that ends with `suffix`: the byte has
+// the id `end`, and is joined to the byte before it before anything else is.
+void end_words(const std::string& suffix, std::uint32_t end,
+               std::array<std::uint32_t, 256>* byte_ids, std::vector<Merge>* rules,
+               std::vector<std::string>* words) {
+  std::vector<Merge> first;
+  for (std::uint32_t id = 0; id < words->size(); ++id) {
+    std::string& word = (*words)[id];
+    if (word.size() <= suffix.size() || !word.ends_with(suffix)) {
+      word.clear();  // no word without an end is looked up
+      continue;
+    }
+    word.resize(word.size() - suffix.size());
+    const auto byte = static_cast<std::uint8_t>(word[0]);
+    if (word.size() == 1 && byte != kWordEnd && (*byte_ids)[byte] != BpeModel::kNoToken) {
+      first.push_back({(*byte_ids)[byte], end, id});
+    }
+    word.push_back(static_cast<char>(kWordEnd));
+  }
+  (*byte_ids)[kWordEnd] = end;
+  rules->insert(rules->begin(), first.begin(), first.end());
+}
+
 class ByteLevelBpeBinding final : public EncoderBinding {
  public:
   ByteLevelBpeBinding(const Vocab& vocab, const MergeRows& merges, const PatternChoice& pattern,
                       const std::vector<AddedTuple>& added, const std::string& special_tokens,
-                      const std::string& form, bool ignore_merges, const std::string& dtype,
+                      const std::string& form, const std::vector<NormalizerTuple>& steps,
+                      const std::string& suffix, bool ignore_merges, const std::string& dtype,
                       std::size_t cache_bytes, const std::string& level)
       : EncoderBinding(dtype) {
     const bool encode_specials = encodes_specials(special_tokens);
@@ -79,11 +140,23 @@ class ByteLevelBpeBinding final : public EncoderBinding {
       if (words[id].size() == 1) byte_ids[static_cast<std::uint8_t>(words[id][0])] = id;
     }
     auto [tokens, vocab_size] = parse_added(added, vocab.size());
-    const std::vector<Merge> rules = parse_merges(merges);
-    std::optional<NormalForm> normal_form;
-    if (!form.empty()) normal_form = parse_form(form);
-    const BpeOptions options{parse_pattern(pattern), normal_form, encode_specials, cache_bytes,
-                             parse_level(level)};
+    std::vector<Merge> rules = parse_merges(merges);
+    BpeOptions options{.pretokenizer = parse_pattern(pattern),
+                       .encode_specials = encode_specials,
+                       .cache_bytes = cache_bytes,
+                       .level = parse_level(level)};
+    if (!form.empty()) options.form = parse_form(form);
+    if (!steps.empty()) {
+      const auto normalizer = std::make_shared<TextNormalizer>(parse_steps(steps));
+      options.normalizer = [normalizer](std::string_view text) {
+        return normalizer->normalize(text);
+      };
+    }
+    if (!suffix.empty()) {
+      if (ignore_merges) throw py::value_error("ignore_merges is for words without a suffix");
+      options.suffix = kWordEnd;
+      end_words(suffix, static_cast<std::uint32_t>(vocab_size), &byte_ids, &rules, &words);
+    }
     const py::gil_scoped_release release;
     encoder_ = make_bpe_encoder(
         BpeModel(byte_ids, rules, ignore_merges ? WholeWords(words) : WholeWords()),
@@ -118,7 +191,7 @@ class MetaspaceBinding : public EncoderBinding {
 
   // `model` has all but what both kinds of models say in the same words.
   void make(MetaspaceModel model, const Vocab& vocab, const std::string& prefix,
-            const std::vector<StrippingTuple>& added, const std::string& special_tokens,
+            const std::vector<AddedTuple>& added, const std::string& special_tokens,
             std::size_t cache_bytes, const std::string& level) {
     model.tokens = fold(vocab);
     model.prefix = parse_prefix(prefix);
@@ -136,7 +209,7 @@ class MetaspaceBpeBinding final : public MetaspaceBinding {
   MetaspaceBpeBinding(const Vocab& vocab, const MergeRows& merges,
                       std::vector<std::uint32_t> byte_ids, std::uint32_t unknown, bool fuse_unknown,
                       bool ignore_merges, bool normalizes, bool prepends, const std::string& prefix,
-                      bool cuts_at_spaces, const std::vector<StrippingTuple>& added,
+                      bool cuts_at_spaces, const std::vector<AddedTuple>& added,
                       const std::string& special_tokens, const std::string& dtype,
                       std::size_t cache_bytes, const std::string& level)
       : MetaspaceBinding(dtype) {
@@ -162,41 +235,12 @@ class MetaspaceBpeBinding final : public MetaspaceBinding {
   }
 };
 
-using NormalizerTuple = std::tuple<std::string, py::bytes, py::bytes>;
-
-std::vector<NormalizerStep> parse_steps(const std::vector<NormalizerTuple>& steps) {
-  static constexpr std::pair<std::string_view, NormalizerKind> kKinds[] = {
-      {"rules", NormalizerKind::kRules},
-      {"replace", NormalizerKind::kReplace},
-      {"space runs", NormalizerKind::kSpaceRuns},
-      {"white space", NormalizerKind::kWhiteSpace},
-      {"strip left", NormalizerKind::kStripLeft},
-      {"strip right", NormalizerKind::kStripRight},
-      {"characters", NormalizerKind::kCharacters},
-      {"clean text", NormalizerKind::kCleanText},
-      {"ideographs", NormalizerKind::kIdeographs},
-      {"bert marks", NormalizerKind::kBertMarks},
-      {"NFC", NormalizerKind::kNfc},
-      {"NFD", NormalizerKind::kNfd},
-      {"NFKC", NormalizerKind::kNfkc},
-      {"NFKD", NormalizerKind::kNfkd},
-  };
-  std::vector<NormalizerStep> parsed;
-  for (const auto& [name, from, to] : steps) {
-    const auto* known = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                     [&](const auto& kind) { return kind.first == name; });
-    if (known == std::end(kKinds)) throw py::value_error("normalizer '" + name + "' is unknown");
-    parsed.push_back({known->second, from, to});
-  }
-  return parsed;
-}
-
 class MetaspaceUnigramBinding final : public MetaspaceBinding {
  public:
   MetaspaceUnigramBinding(const Vocab& vocab, std::vector<double> scores,
                           std::vector<std::uint32_t> byte_ids, std::uint32_t unknown,
                           const std::vector<NormalizerTuple>& steps, bool splits_white_space,
-                          const std::string& prefix, const std::vector<StrippingTuple>& added,
+                          const std::string& prefix, const std::vector<AddedTuple>& added,
                           const std::string& special_tokens, const std::string& dtype,
                           std::size_t cache_bytes, const std::string& level)
       : MetaspaceBinding(dtype) {
@@ -232,30 +276,72 @@ class TextNormalizerBinding {
   TextNormalizer normalizer_;
 };
 
-class WordPieceBinding final : public EncoderBinding {
- public:
-  WordPieceBinding(const Vocab& vocab, const std::string& prefix, std::uint32_t unknown,
-                   std::size_t longest_word, const std::vector<NormalizerTuple>& steps,
-                   std::vector<std::string> cuts, const std::vector<StrippingTuple>& added,
-                   const std::string& special_tokens, const std::string& dtype,
-                   std::size_t cache_bytes, const std::string& level)
-      : EncoderBinding(dtype) {
+// The names of WordCutter's steps, or those of a Pretokenizer of characters.
+using CutChoice = std::variant<std::vector<std::string>, std::vector<StepTuple>>;
+
+class WordBinding : public EncoderBinding {
+ protected:
+  using EncoderBinding::EncoderBinding;
+
+  // `model` has all but what both kinds of models say in the same words.
+  void make(WordPieceModel model, const Vocab& vocab, const std::string& prefix,
+            std::uint32_t unknown, const std::vector<NormalizerTuple>& steps, const CutChoice& cuts,
+            const std::vector<AddedTuple>& added, const std::string& special_tokens,
+            std::size_t cache_bytes, const std::string& level) {
     if (unknown >= vocab.size()) {
       throw py::value_error("the unknown token is outside of the vocabulary");
     }
-    WordPieceModel model;
     for (const auto& token : vocab) model.tokens.push_back(token ? std::string(*token) : "");
     model.prefix = prefix;
     model.unknown = unknown;
-    model.longest_word = longest_word;
     model.steps = parse_steps(steps);
-    model.cuts = std::move(cuts);
+    if (const auto* const names = std::get_if<std::vector<std::string>>(&cuts)) {
+      model.cuts = *names;
+    } else {
+      model.pretokenizer =
+          Pretokenizer::of_characters(step_texts(std::get<std::vector<StepTuple>>(cuts)));
+    }
     model.encode_specials = encodes_specials(special_tokens);
     std::size_t vocab_size = 0;
     std::tie(model.added, vocab_size) = parse_added(added, vocab.size());
     const Level chosen = parse_level(level);
     const py::gil_scoped_release release;
     encoder_ = make_wordpiece_encoder(std::move(model), vocab_size, wide_, cache_bytes, chosen);
+  }
+};
+
+class WordPieceBinding final : public WordBinding {
+ public:
+  WordPieceBinding(const Vocab& vocab, const std::string& prefix, std::uint32_t unknown,
+                   std::size_t longest_word, const std::vector<NormalizerTuple>& steps,
+                   const CutChoice& cuts, const std::vector<AddedTuple>& added,
+                   const std::string& special_tokens, const std::string& dtype,
+                   std::size_t cache_bytes, const std::string& level)
+      : WordBinding(dtype) {
+    WordPieceModel model;
+    model.longest_word = longest_word;
+    make(std::move(model), vocab, prefix, unknown, steps, cuts, added, special_tokens, cache_bytes,
+         level);
+  }
+};
+
+class WordBpeBinding final : public WordBinding {
+ public:
+  WordBpeBinding(const Vocab& vocab, const MergeRows& merges, const std::string& prefix,
+                 const std::string& suffix, std::uint32_t unknown, bool fuse_unknown,
+                 bool byte_fallback, bool ignore_merges, const std::vector<NormalizerTuple>& steps,
+                 const CutChoice& cuts, const std::vector<AddedTuple>& added,
+                 const std::string& special_tokens, const std::string& dtype,
+                 std::size_t cache_bytes, const std::string& level)
+      : WordBinding(dtype) {
+    WordPieceModel model;
+    model.bpe = {.merges = parse_merges(merges),
+                 .suffix = suffix,
+                 .fuse_unknown = fuse_unknown,
+                 .byte_fallback = byte_fallback,
+                 .ignore_merges = ignore_merges};
+    make(std::move(model), vocab, prefix, unknown, steps, cuts, added, special_tokens, cache_bytes,
+         level);
   }
 };
 
@@ -340,15 +426,17 @@ void bind_bpe(py::module_& module) {
       .def("cache_info", &EncoderBinding::cache_info);
   py::class_<ByteLevelBpeBinding, EncoderBinding>(module, "ByteLevelBPE")
       .def(py::init<const Vocab&, const MergeRows&, const PatternChoice&,
-                    const std::vector<AddedTuple>&, const std::string&, const std::string&, bool,
+                    const std::vector<AddedTuple>&, const std::string&, const std::string&,
+                    const std::vector<NormalizerTuple>&, const std::string&, bool,
                     const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("pattern"), py::arg("added"),
-           py::arg("special_tokens"), py::arg("form") = "", py::arg("ignore_merges") = false,
-           py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{64} << 20,
-           py::arg("level") = "auto");
+           py::arg("special_tokens"), py::arg("form") = "",
+           py::arg("steps") = std::vector<NormalizerTuple>{}, py::arg("suffix") = "",
+           py::arg("ignore_merges") = false, py::arg("dtype") = "uint16",
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
   py::class_<MetaspaceBpeBinding, EncoderBinding>(module, "MetaspaceBPE")
       .def(py::init<const Vocab&, const MergeRows&, std::vector<std::uint32_t>, std::uint32_t, bool,
-                    bool, bool, bool, const std::string&, bool, const std::vector<StrippingTuple>&,
+                    bool, bool, bool, const std::string&, bool, const std::vector<AddedTuple>&,
                     const std::string&, const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("byte_ids"),
            py::arg("unknown"), py::arg("fuse_unknown"), py::arg("ignore_merges"),
@@ -358,7 +446,7 @@ void bind_bpe(py::module_& module) {
   py::class_<MetaspaceUnigramBinding, EncoderBinding>(module, "MetaspaceUnigram")
       .def(py::init<const Vocab&, std::vector<double>, std::vector<std::uint32_t>, std::uint32_t,
                     const std::vector<NormalizerTuple>&, bool, const std::string&,
-                    const std::vector<StrippingTuple>&, const std::string&, const std::string&,
+                    const std::vector<AddedTuple>&, const std::string&, const std::string&,
                     std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("scores"), py::arg("byte_ids"),
            py::arg("unknown"), py::arg("steps"), py::arg("splits_white_space"), py::arg("prefix"),
@@ -366,11 +454,21 @@ void bind_bpe(py::module_& module) {
            py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
   py::class_<WordPieceBinding, EncoderBinding>(module, "WordPiece")
       .def(py::init<const Vocab&, const std::string&, std::uint32_t, std::size_t,
-                    const std::vector<NormalizerTuple>&, std::vector<std::string>,
-                    const std::vector<StrippingTuple>&, const std::string&, const std::string&,
+                    const std::vector<NormalizerTuple>&, const CutChoice&,
+                    const std::vector<AddedTuple>&, const std::string&, const std::string&,
                     std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("prefix"), py::arg("unknown"),
            py::arg("longest_word"), py::arg("steps"), py::arg("cuts"), py::arg("added"),
+           py::arg("special_tokens"), py::arg("dtype") = "uint16",
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
+  py::class_<WordBpeBinding, EncoderBinding>(module, "WordBPE")
+      .def(py::init<const Vocab&, const MergeRows&, const std::string&, const std::string&,
+                    std::uint32_t, bool, bool, bool, const std::vector<NormalizerTuple>&,
+                    const CutChoice&, const std::vector<AddedTuple>&, const std::string&,
+                    const std::string&, std::size_t, const std::string&>(),
+           py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("prefix"), py::arg("suffix"),
+           py::arg("unknown"), py::arg("fuse_unknown"), py::arg("byte_fallback"),
+           py::arg("ignore_merges"), py::arg("steps"), py::arg("cuts"), py::arg("added"),
            py::arg("special_tokens"), py::arg("dtype") = "uint16",
            py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
   py::class_<TextNormalizerBinding>(module, "TextNormalizer")

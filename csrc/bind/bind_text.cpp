@@ -20,6 +20,8 @@ class PretokenizerBinding {
     return name ? std::optional<std::string>(*name) : std::nullopt;
   }
 
+  bool keeps_text() const { return pretokenizer_.keeps_text(); }
+
   py::array_t<std::int64_t> ends(const py::buffer& data, const std::string& level_name) const {
     const std::optional<Level> level =
         level_name == "plain" ? std::nullopt : std::optional(parse_level(level_name));
@@ -74,6 +76,7 @@ void bind_text(py::module_& module) {
   py::class_<PretokenizerBinding>(module, "Pretokenizer")
       .def(py::init<const PatternChoice&>(), py::arg("pattern"))
       .def_property_readonly("name", &PretokenizerBinding::name)
+      .def_property_readonly("keeps_text", &PretokenizerBinding::keeps_text)
       .def("ends", &PretokenizerBinding::ends, py::arg("data"), py::arg("level") = "auto");
   module.def("normalize", &normalized, py::arg("form"), py::arg("data"));
 }

@@ -16,14 +16,16 @@ using StepTuple = std::tuple<std::string, std::string, bool>;
 // The name of a pattern, or its steps.
 using PatternChoice = std::variant<std::string, std::vector<StepTuple>>;
 
+inline std::vector<StepText> step_texts(const std::vector<StepTuple>& steps) {
+  std::vector<StepText> texts;
+  for (const auto& [kind, text, flag] : steps) texts.push_back({kind, text, flag});
+  return texts;
+}
+
 // Throws ValueError for an unknown name, or with a phrase that says what is not understood.
 inline Pretokenizer parse_pattern(const PatternChoice& pattern) {
   if (const auto* const name = std::get_if<std::string>(&pattern)) return Pretokenizer(*name);
-  std::vector<StepText> texts;
-  for (const auto& [kind, text, flag] : std::get<std::vector<StepTuple>>(pattern)) {
-    texts.push_back({kind, text, flag});
-  }
-  return Pretokenizer(texts);
+  return Pretokenizer(step_texts(std::get<std::vector<StepTuple>>(pattern)));
 }
 
 }  // namespace tokpack

@@ -113,9 +113,11 @@ class _EncoderOptions(TypedDict, total=False):
     cache_bytes: int  # of the word cache, rounded down to a power of two; 64 MiB unless given
     level: Level
 
+# Content, id, special and normalized, and for most also lstrip, rstrip and single_word.
+_Added = tuple[bytes, int, bool, bool] | tuple[bytes, int, bool, bool, bool, bool, bool]
+
 class _AddedOptions(_EncoderOptions):
-    # content, id, special, normalized, lstrip, rstrip
-    added: Sequence[tuple[bytes, int, bool, bool, bool, bool]]
+    added: Sequence[_Added]
     special_tokens: Literal["text", "encode"]  # what a special token inside a document becomes
 
 class _MetaspaceOptions(_AddedOptions):
@@ -149,11 +151,11 @@ class ByteLevelBPE(AnyEncoder):
         vocab: Sequence[bytes | None],  # bytes of each id; None: no such byte-level token
         merges: npt.NDArray[np.int32],  # [m, 3] left id, right id, product id, in rank order
         pattern: Pattern,
-        added: Sequence[tuple[bytes, int, bool, bool]],  # content, id, special, normalized
-        special_tokens: Literal["text", "encode"],  # what a special token inside a document becomes
         form: NormalForm = "",  # into which text is normalized
+        steps: NormalizerSteps = (),  # or by these
+        suffix: bytes = b"",  # of the last token of each word; REQUIRES: not ignore_merges
         ignore_merges: bool = False,
-        **options: Unpack[_EncoderOptions],
+        **options: Unpack[_AddedOptions],
     ) -> None: ...
 
 class MetaspaceBPE(AnyEncoder):
@@ -189,6 +191,9 @@ class MetaspaceUnigram(AnyEncoder):
         **options: Unpack[_MetaspaceOptions],
     ) -> None: ...
 
+# Pre-tokenizers: some by their names, others as the steps of a Pattern, without a ByteLevel.
+Cuts = Sequence[str] | Sequence[tuple[str, str, bool]]
+
 class WordPiece(AnyEncoder):
     """A WordPiece, as BERT's."""
 
@@ -200,7 +205,26 @@ class WordPiece(AnyEncoder):
         unknown: int,  # the id of a word that is not made of tokens,
         longest_word: int,  # or has more characters
         steps: NormalizerSteps,
-        cuts: Sequence[str],  # pre-tokenizers
+        cuts: Cuts,
+        **options: Unpack[_AddedOptions],
+    ) -> None: ...
+
+class WordBPE(AnyEncoder):
+    """A BPE over the characters of words."""
+
+    def __init__(
+        self,
+        *,
+        vocab: Sequence[bytes | None],  # text of each id as UTF-8; None: no such token
+        merges: npt.NDArray[np.int32],  # [m, 3] left id, right id, product id, in rank order
+        prefix: str,  # of a token that goes on a word
+        suffix: str,  # of a token that ends a word
+        unknown: int,  # the id of a character without a token
+        fuse_unknown: bool,  # of a run of them
+        byte_fallback: bool,  # what has no token becomes bytes, where these have tokens
+        ignore_merges: bool,  # of a word that is a token
+        steps: NormalizerSteps,
+        cuts: Cuts,
         **options: Unpack[_AddedOptions],
     ) -> None: ...
 
@@ -254,6 +278,7 @@ class Pretokenizer:
     """A pattern. ValueError with a phrase that says what of its steps is not understood."""
 
     name: str | None  # of the pattern that cuts every text as this one does, if there is one
+    keeps_text: bool  # whether words are the text in parts, but for a space in front of it
     def __init__(self, pattern: Pattern) -> None: ...
     def ends(self, data: Buffer, level: Level | Literal["plain"] = "auto") -> npt.NDArray[np.int64]:
         """End of each pretoken of one document, in bytes, for tests. "plain" takes one character

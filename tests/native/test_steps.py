@@ -183,19 +183,28 @@ def test_what_is_not_understood_is_refused(expression: str) -> None:
     [
         ([("Isolated", "a", False)], "no ByteLevel"),
         ([("ByteLevel", "", True), ("ByteLevel", "", False)], "ByteLevel twice"),
-        ([("Removed", "a+", False), ("ByteLevel", "", False)], "removes text"),
-        ([("Removed", "a+", True), ("ByteLevel", "", False)], "removes text"),
         ([("Sideways", "a", False), ("ByteLevel", "", False)], "the behavior Sideways"),
-        (
-            [("Digits", "", True), ("ByteLevel", "add_prefix_space", False)],
-            "add_prefix_space .* in step 2",
-        ),
         ([("Digits", "", True), ("Isolated", "(a", False), ("ByteLevel", "", False)], "step 2"),
     ],
 )
 def test_steps_that_are_not_understood(steps: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         _core.Pretokenizer(steps)
+
+
+@pytest.mark.parametrize("inverted", [True, False])
+def test_what_is_removed_is_in_no_piece(*, inverted: bool) -> None:
+    core = _core.Pretokenizer([("Removed", "a+", inverted), ("ByteLevel", "", False)])
+    assert not core.keeps_text
+    assert core.name is None
+    for level in LEVELS:
+        ends = core.ends(b"aabxaaay", level)  # type: ignore[arg-type]
+        assert ends.tolist() == ([2, 5] if inverted else [2, 3])
+
+
+def test_pieces_get_a_space_in_front() -> None:
+    core = _core.Pretokenizer([("Digits", "", True), ("ByteLevel", "add_prefix_space", False)])
+    assert core.ends(b"a1 b").tolist() == [2, 4, 6]
 
 
 def test_other_spellings_of_a_pattern_have_its_name() -> None:

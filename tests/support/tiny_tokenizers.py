@@ -50,7 +50,10 @@ def some_added(draw: st.DrawFn, texts: Sequence[str], most: int) -> list[dict[st
         added(
             draw(st.sampled_from(texts)),
             0,
-            **{key: draw(flag) for key in ("special", "normalized", "lstrip", "rstrip")},
+            **{
+                key: draw(flag)
+                for key in ("special", "normalized", "lstrip", "rstrip", "single_word")
+            },
         )
         for _ in range(draw(st.integers(0, most)))
     ]

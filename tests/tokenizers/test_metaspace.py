@@ -246,7 +246,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         definition("a", [], FORMS["first, True"], byte_fallback=False),
         "no token for a space",
     ),
-    "single_word": ({**some(), "added_tokens": [added("<s>", 0, single_word=True)]}, "around it"),
+    "a flag": ({**some(), "added_tokens": [added("<s>", 0, lazy=True)]}, "has 'lazy'"),
     "normalized and lstrip": (
         definition("a", [], FORMS["llama"], [added("<x>", 0, normalized=True, lstrip=True)]),
         "around it",

@@ -89,40 +89,55 @@ def _without(*tokens: str) -> dict[str, int]:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "byte_fallback": (tiny(byte_fallback=True), "'byte_fallback'"),
+    "byte_fallback of a byte without a token": (
+        tiny(vocab=_without("q", EOD) | {"<0x71>": 257}, byte_fallback=True) | {"added_tokens": []},
+        "byte 0x71",
+    ),
     "prefix": (tiny(continuing_subword_prefix="##", merges=[]), "'continuing_subword_prefix'"),
-    "suffix": (tiny(end_of_word_suffix="</w>"), "'end_of_word_suffix'"),
-    "prefix space of each piece": (
+    "suffix": (tiny(end_of_word_suffix="</w>"), "byte 0x00 at the end of a word"),
+    "two alphabets": (
         {
             **tiny(),
             "pre_tokenizer": {
                 "type": "Sequence",
-                "pretokenizers": [
-                    {"type": "Digits", "individual_digits": True},
-                    {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True},
-                ],
+                "pretokenizers": [EMPTY_MODEL["pre_tokenizer"], EMPTY_MODEL["pre_tokenizer"]],
             },
         },
-        "add_prefix_space",
+        "ByteLevel twice",
     ),
-    "no pre_tokenizer": ({**tiny(), "pre_tokenizer": None}, "pre_tokenizer"),
+    "no pre_tokenizer": ({**tiny(), "pre_tokenizer": None}, "no token for unknown"),
     "other pre_tokenizer": (
-        {**tiny(), "pre_tokenizer": {"type": "Whitespace"}},
-        "the step Whitespace",
+        {
+            **tiny(),
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [{"type": "UnicodeScripts"}, EMPTY_MODEL["pre_tokenizer"]],
+            },
+        },
+        "the step UnicodeScripts",
     ),
-    "normalizer": ({**tiny(), "normalizer": {"type": "Nmt"}}, "normalizer is Nmt"),
+    "normalizer": (
+        {**tiny(), "normalizer": {"type": "ByteLevel"}},
+        "normalizer is ByteLevel",
+    ),
     "two normalizers": (
         {
             **tiny(),
             "normalizer": {
                 "type": "Sequence",
-                "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}],
+                "normalizers": [
+                    {"type": "NFC"},
+                    {"type": "Replace", "pattern": {"Regex": "(?>a|ab)c"}, "content": ""},
+                ],
             },
         },
-        "normalizer is Lowercase",
+        "its normalizer has an atomic group",
     ),
-    "lstrip": ({**tiny(), "added_tokens": [added(EOD, 258, lstrip=True)]}, "around it"),
-    "single_word": ({**tiny(), "added_tokens": [added(EOD, 258, single_word=True)]}, "around it"),
+    "white space for two": (
+        {**tiny(), "added_tokens": [added(EOD, 258, rstrip=True), added(" x", 259)]},
+        "around it",
+    ),
+    "another flag": ({**tiny(), "added_tokens": [added(EOD, 258, lazy=True)]}, "has 'lazy'"),
     "gap in the ids": (
         {**tiny(), "added_tokens": [added(EOD, 258), added("<x>", 300)]},
         "misnumbered",
@@ -143,8 +158,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "byte 0x71",
     ),
     "another model": (
-        {**tiny(), "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}},
-        "WordLevel",
+        {
+            **tiny(),
+            "model": {
+                "type": "Unigram",
+                "unk_id": 0,
+                "vocab": [["<unk>", 0.0], ["a", -1.0]],
+                "byte_fallback": False,
+            },
+            "added_tokens": [],
+        },
+        "no token for a space",
     ),
 }
 
@@ -179,11 +203,15 @@ def test_normal_forms(tmp_path: Path, forms: list[str]) -> None:
     assert tokenizer.definition_digest() == digest_of(definition)
 
 
-def test_an_added_token_in_another_form_goes_to_the_library(tmp_path: Path) -> None:
-    tokens = [added(EOD, 258), added("\uff41", 259, normalized=True)]
+def test_an_added_token_in_another_form(tmp_path: Path) -> None:
+    tokens = [added(EOD, 258), added("\uff41<", 259, normalized=True), added("\uff42<", 260)]
     written = {**tiny(), "normalizer": {"type": "NFKC"}, "added_tokens": tokens}
-    tokenizer = load_tokenizer(save(tmp_path, written))
-    assert "is not in the form NFKC" in tokenizer.why_not_native
+    twin = Twin(load_tokenizer(save(tmp_path, written)))
+    twin.compare(["a\uff41<a<b\uff42<b<", "\uff42\uff41\uff1c\uff42<"])
+    assert twin.tokenizer.kind == HuggingFaceTokenizer.kind
+    again = [*tokens, added("a<", 261, normalized=True)]
+    tokenizer = load_tokenizer(save(tmp_path, {**written, "added_tokens": again}))
+    assert "'a<' is there twice, normalized" in tokenizer.why_not_native
 
 
 def test_vocabulary_with_holes_counts_them(tmp_path: Path) -> None:

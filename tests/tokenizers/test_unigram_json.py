@@ -137,6 +137,8 @@ def steps() -> list[dict[str, Any]]:
         *(replaces("String", " ", SPACE), replaces("String", "aa", "b"), LINES),
         *({"type": name} for name in ("NFC", "NFD", "NFKC", "NFKD")),
         *({"type": name} for name in ("Lowercase", "Nmt", "StripAccents")),
+        {"type": "Prepend", "prepend": "a "},
+        replaces("Regex", r"\p{Lu}|[^\s<>]$", "b "),
     ]
 
 
@@ -215,12 +217,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "settings",
     ),
     "a normalizer": (
-        definition(VOCAB, {"type": "Prepend", "prepend": "a"}, SPLIT),
-        "normalizer is Prepend",
+        definition(VOCAB, {"type": "ByteLevel"}, SPLIT),
+        "normalizer is ByteLevel",
     ),
     "an expression": (
-        definition(VOCAB, replaces("Regex", "a+", "a"), SPLIT),
-        "its normalizer replaces 'a+'",
+        definition(VOCAB, replaces("Regex", "a*", "a"), SPLIT),
+        "its normalizer has a Replace of what may be empty",
     ),
     "a begin that goes": (
         definition(VOCAB, {"type": "Strip", "strip_left": True, "strip_right": True}, SPLIT),

@@ -130,14 +130,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         definition({**WORDS, "a" * 600: None}, None, BERT, longest=600),
         "very long token",
     ),
-    "no pretokenizer": (definition(WORDS, None, None), "no pre_tokenizer"),
     "another pretokenizer": (
         definition(WORDS, None, {"type": "UnicodeScripts"}),
         "the step UnicodeScripts",
     ),
     "a normalizer": (
-        definition(WORDS, {"type": "Prepend", "prepend": "a"}, BERT),
-        "normalizer is Prepend",
+        definition(WORDS, {"type": "ByteLevel"}, BERT),
+        "normalizer is ByteLevel",
     ),
 }
 

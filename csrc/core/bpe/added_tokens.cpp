@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "core/text/code_points.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
 
@@ -101,8 +102,8 @@ AddedTokenMatcher::Match AddedTokenMatcher::find(const std::uint8_t* text, std::
                                                  std::size_t from) const {
   if (tokens_.empty()) return {size, size};
   const auto found = [&](std::size_t at, const AddedToken& token) {
-    return Match{at,          at + token.content.size(), token.id, token.special, token.lstrip,
-                 token.rstrip};
+    return Match{at,           at + token.content.size(), token.id, token.special, token.lstrip,
+                 token.rstrip, token.single_word};
   };
   if (firsts_.size() > kFewFirstBytes) {
     for (std::size_t at = from; at < size; ++at) {
@@ -169,6 +170,23 @@ std::size_t space_end(const std::uint8_t* text, std::size_t size, std::size_t at
   return at;
 }
 
+bool stands_alone(const std::uint8_t* text, std::size_t size, std::size_t begin, std::size_t end) {
+  static const CodePoints words = CodePoints::rust_words();
+  std::size_t before = begin;
+  while (before > 0 && begin - before < 4 && (text[--before] & 0xC0) == 0x80) {
+  }
+  const auto is_word = [&](std::size_t from, std::size_t to) {
+    // A character that is cut off is none.
+    if (from == to || (text[from] & 0xC0) == 0x80) return false;
+    const std::size_t length = text[from] < 0x80   ? 1
+                               : text[from] < 0xE0 ? 2
+                               : text[from] < 0xF0 ? 3
+                                                   : 4;
+    return length <= to - from && words.contains(decode_utf8(text + from).value);
+  };
+  return !is_word(before, begin) && !is_word(end, size);
+}
+
 AddedTokenGroups group_added_tokens(std::vector<AddedToken> tokens, bool encode_specials,
                                     const std::function<std::string(std::string)>& normal_form) {
   std::vector<AddedToken> raw, normalized, counted;
@@ -190,7 +208,8 @@ std::size_t longest_space_run(const std::vector<AddedToken>& tokens) {
   std::vector<bool> seen;
   for (const AddedToken& token : tokens) {
     const std::size_t size = token.content.size();
-    if (token.special || size < 2 || token.content.find_first_not_of(' ') != std::string::npos) {
+    const bool is_plain = !token.special && !token.lstrip && !token.rstrip && !token.single_word;
+    if (!is_plain || size < 2 || token.content.find_first_not_of(' ') != std::string::npos) {
       return 0;
     }
     if (seen.size() <= size) seen.resize(size + 1);

@@ -14,10 +14,11 @@ namespace tokpack {
 struct AddedToken {
   std::string content;
   std::uint32_t id;
-  bool special;         // a control token such as <|endoftext|>
-  bool normalized;      // looked for after normalization, not before
-  bool lstrip = false;  // includes the white space before it
-  bool rstrip = false;  // includes the white space behind it
+  bool special;              // a control token such as <|endoftext|>
+  bool normalized;           // looked for after normalization, not before
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space behind it
+  bool single_word = false;  // only where no word character is before or behind it
 };
 
 // Finds the leftmost, and of those the longest, of a set of strings, as the Hugging Face library
@@ -31,6 +32,7 @@ class AddedTokenMatcher {
     bool special = false;
     bool lstrip = false;
     bool rstrip = false;
+    bool single_word = false;
   };
 
   AddedTokenMatcher() = default;
@@ -73,10 +75,14 @@ std::size_t space_at(const std::uint8_t* text, std::size_t size, std::size_t at)
 std::size_t space_begin(const std::uint8_t* text, std::size_t at);
 std::size_t space_end(const std::uint8_t* text, std::size_t size, std::size_t at);
 
+// Whether neither the character before text[begin, end) nor the one behind is a word character.
+bool stands_alone(const std::uint8_t* text, std::size_t size, std::size_t begin, std::size_t end);
+
 // Cuts a text at the tokens in it: calls piece(text, size) for what is between, never empty, and
 // token(match, begin, end) with all that the token takes, in their order. Where special tokens are
 // text they are found all the same, so that no other token is found that begins within one, but
-// they stay in the pieces. REQUIRES: where a token has rstrip, none begins with white space.
+// they stay in the pieces, as does a single_word within a word. REQUIRES: where a token has rstrip,
+// none begins with white space.
 template <class Piece, class Token>
 void split_at_tokens(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
                      Piece&& piece, Token&& token) {
@@ -86,6 +92,7 @@ void split_at_tokens(const AddedTokenMatcher& matcher, const std::uint8_t* text,
     if (match.begin == size) break;
     at = match.end;
     if (match.special && matcher.special_is_text()) continue;
+    if (match.single_word && !stands_alone(text, size, match.begin, match.end)) continue;
     const std::size_t begin =
         match.lstrip ? std::max(from, space_begin(text, match.begin)) : match.begin;
     if (begin > from) piece(text + from, begin - from);
@@ -110,7 +117,7 @@ AddedTokenGroups group_added_tokens(
     const std::function<std::string(std::string)>& normal_form = {});
 
 // The size of the longest token of a complete series "  ", "   ", ... of tokens that are not
-// special; 0 when `tokens` are anything else.
+// special, and found wherever they are; 0 when `tokens` are anything else.
 std::size_t longest_space_run(const std::vector<AddedToken>& tokens);
 
 }  // namespace tokpack

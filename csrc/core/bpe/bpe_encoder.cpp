@@ -28,26 +28,42 @@ class Encoder final : public CachedEncoder<Id, Out> {
         model_(std::move(model)),
         options_(options),
         is_utf8_(utf8_check(options.level)),
-        added_(group_added_tokens(std::move(added), options.encode_specials)),
+        added_(group_added_tokens(
+            std::move(added), options.encode_specials,
+            [&](std::string content) { return normal_form(std::move(content)); })),
         windows_(model_.sizes()) {
     for (std::uint32_t id = 0; id < words.size(); ++id) placer_.set_size(id, words[id].size());
     take_space_runs();
     const Pretokenizer& own = options_.pretokenizer;
-    if (!own.steps.empty()) cutter_.emplace(own.steps, own.rules, options.level, longest_run_);
-    check_utf8_ = options.form || !cutter_ || cutter_->needs_utf8();
+    prefixes_ = own.prefixes && own.steps_before_prefix == 0;
+    if (!own.keeps_text() || options.suffix) {
+      laid_.emplace(own, options.suffix);
+    } else if (!own.steps.empty()) {
+      cutter_.emplace(own.steps, own.rules, options.level, longest_run_);
+    }
+    check_utf8_ = options.form || options.normalizer || !cutter_ || cutter_->needs_utf8();
     seed(words);
   }
 
  private:
-  using Base::copy_ids, Base::data_end_, Base::ids_, Base::kernel_, Base::long_cache_,
-      Base::look_up, Base::misses_, Base::lookup_with, Base::mediums_, Base::place, Base::placer_,
-      Base::remember, Base::room, Base::run, Base::specials_, Base::split;
+  using Base::copy_ids, Base::data_end_, Base::ids_, Base::kernel_, Base::kMaxDocument,
+      Base::long_cache_, Base::look_up, Base::misses_, Base::lookup_with, Base::mediums_,
+      Base::place, Base::placer_, Base::remember, Base::room, Base::run, Base::specials_,
+      Base::split;
+
+  std::string normal_form(std::string content) const {
+    if (options_.normalizer) return std::string(options_.normalizer(content));
+    if (!options_.form) return content;
+    std::string normal;
+    normalize(*options_.form, content, normal);
+    return normal;
+  }
 
   // Where all normalized tokens are runs of spaces (GPT-NeoX), the scanner finds them. The text
   // behind one gets no space in front.
   void take_space_runs() {
     const std::optional<ScanRules>& rules = options_.pretokenizer.rules;
-    if (options_.pretokenizer.prefixes || !rules ||
+    if (options_.pretokenizer.prefixes || options_.suffix || !rules ||
         rules->shape != ScanShape{.family = ScanShape::Family::kGpt2})
       return;
     longest_run_ = longest_space_run(added_.normalized.tokens());
@@ -94,22 +110,33 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   void encode_document(const std::uint8_t* text, std::size_t size) override {
     specials_ += added_.counted.count(text, size);
+    if (laid_) placer_.show_other_text();  // words are other texts than parts of the document
     split(added_.raw, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       // What relies on valid UTF-8 could read behind the text if it were not.
       if (check_utf8_ && !is_utf8_(part, part_size)) return encode_bytes(part, part_size);
       const std::string_view view(reinterpret_cast<const char*>(part), part_size);
-      if (!options_.form || is_normal_quick(*options_.form, view)) {
-        return encode_normalized(part, part_size);
-      }
-      normalize(*options_.form, view, normal_);
-      if (normal_ == view) return encode_normalized(part, part_size);
-      const auto* normal = reinterpret_cast<const std::uint8_t*>(normal_.data());
-      const std::uint8_t* data_end = std::exchange(data_end_, normal + normal_.size());
+      const std::string_view normal = normalized(view);
+      if (normal == view) return encode_normalized(part, part_size);
+      const auto* begin = reinterpret_cast<const std::uint8_t*>(normal.data());
+      const std::uint8_t* data_end = std::exchange(data_end_, begin + normal.size());
       placer_.show_other_text();
-      encode_normalized(normal, normal_.size());
-      placer_.show_document();
+      encode_normalized(begin, normal.size());
+      if (!laid_) placer_.show_document();
       data_end_ = data_end;
     });
+  }
+
+  std::string_view normalized(std::string_view text) {
+    if (options_.normalizer) {
+      const std::string_view normal = options_.normalizer(text);
+      if (normal.size() > kMaxDocument) {
+        throw std::out_of_range("a document has 2^31 bytes or more");
+      }
+      return normal;
+    }
+    if (!options_.form || is_normal_quick(*options_.form, text)) return text;
+    normalize(*options_.form, text, normal_);
+    return normal_;
   }
 
   // Encodes bytes that are not valid UTF-8, each as a pretoken of its own.
@@ -125,7 +152,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   void encode_normalized(const std::uint8_t* text, std::size_t size) {
     split(added_.normalized, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       const std::size_t first = ids_->size();
-      if (options_.pretokenizer.prefixes && part[0] != ' ') {
+      if (prefixes_ && part[0] != ' ') {
         encode_prefixed(part, part_size);
         return place(first, part, part_size, 1);
       }
@@ -146,6 +173,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   // Encodes text without added tokens.
   void encode_piece(const std::uint8_t* text, std::size_t size) {
+    if (laid_) return encode_laid(text, size);
     room(size);
     if (!cutter_) return encode_whole(text, size);
     cutter_->begin(text, size);
@@ -162,6 +190,21 @@ class Encoder final : public CachedEncoder<Id, Out> {
       starts_[0] = starts_[count];
       have = 1;
     } while (!cutter_->done());
+  }
+
+  // With words that are not the text in parts.
+  void encode_laid(const std::uint8_t* text, std::size_t size) {
+    const std::uint8_t* const data_end = data_end_;
+    laid_->begin(text, size);
+    while (const std::size_t count = laid_->next(&words_, starts_)) {
+      const std::size_t end = words_.size();
+      words_.resize(end + kKeySlack);
+      std::memset(words_.data() + end, 0, kKeySlack);
+      data_end_ = words_.data() + words_.size();
+      room(end);
+      lookup(words_.data(), starts_, count);
+    }
+    data_end_ = data_end;
   }
 
   // With a pattern that cuts nothing.
@@ -287,7 +330,9 @@ class Encoder final : public CachedEncoder<Id, Out> {
   BpeModel model_;
   BpeOptions options_;
   Utf8Check is_utf8_;
-  std::optional<Cutter> cutter_;  // none: nothing is cut
+  std::optional<LaidWords> laid_;  // where words are not the text in parts, else
+  std::optional<Cutter> cutter_;   // this; none: nothing is cut
+  bool prefixes_ = false;          // texts get a space in front
   bool check_utf8_ = false;
   AddedTokenGroups added_;
   std::size_t longest_run_ = 0;         // of spaces that is a token; 0: no such tokens
@@ -302,7 +347,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   std::uint32_t word_ids_[LongWordCache::kMaxSize + kOutputSlack / sizeof(std::uint32_t)];
   std::vector<std::uint32_t> many_ids_;
   std::string normal_;
-  Buffer<std::uint8_t> tail_, prefixed_;
+  Buffer<std::uint8_t> tail_, prefixed_, words_;
 };
 
 }  // namespace

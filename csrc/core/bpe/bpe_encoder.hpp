@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/buffer.hpp"
@@ -25,6 +27,10 @@ struct BpeOptions {
   bool encode_specials = true;     // special tokens inside documents become ids, not text
   std::size_t cache_bytes = 0;     // of the word cache, rounded down to a power of two
   Level level = Level::kScalar;
+  // What normalizes text instead of `form`. Its result is valid until the next call, or the end of
+  // what it is made of.
+  std::function<std::string_view(std::string_view)> normalizer = {};
+  std::optional<std::uint8_t> suffix = {};  // a byte that is put behind each word
 };
 
 // A document: bytes [begin, end) of a block of text.

@@ -1,6 +1,7 @@
 #include "core/pretokenize/pretokenize.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -55,7 +56,12 @@ const Named* find_named(std::string_view name) {
 }  // namespace
 
 Pretokenizer::Pretokenizer(std::span<const StepText> texts)
-    : steps(compile_steps(texts)), rules(rules_of(steps)), prefixes(adds_prefix(texts)) {}
+    : steps(compile_steps(texts)), removes(removes_text(steps)) {
+  const auto before = prefixed_after(texts);
+  prefixes = before.has_value();
+  steps_before_prefix = before.value_or(0);
+  if (keeps_text()) rules = rules_of(steps);
+}
 
 Pretokenizer::Pretokenizer(std::string_view pattern_name) {
   const auto texts = texts_of_pattern(pattern_name);
@@ -64,10 +70,95 @@ Pretokenizer::Pretokenizer(std::string_view pattern_name) {
   if (const Named* const named = find_named(pattern_name)) rules = named->rules;
 }
 
+LaidWords::LaidWords(const Pretokenizer& pretokenizer, std::optional<std::uint8_t> suffix)
+    : suffix_(suffix) {
+  const std::span<const Step> steps = pretokenizer.steps;
+  const std::size_t outer = pretokenizer.steps_before_prefix;
+  if (outer != 0) outer_.emplace(steps.first(outer));
+  if (outer != steps.size()) inner_.emplace(steps.subspan(outer));
+}
+
+void LaidWords::begin(const std::uint8_t* text, std::size_t size) {
+  text_ = piece_ = text;
+  piece_size_ = size;
+  has_piece_ = !outer_ && size != 0;
+  if (outer_) {
+    outer_->begin(text, size);
+  } else if (inner_) {
+    inner_->begin(text, size);
+  }
+}
+
+bool LaidWords::next_word(const std::uint8_t** word, std::size_t* size) {
+  for (;;) {
+    if (has_piece_) {
+      *word = piece_;
+      *size = piece_size_;
+      if (!inner_) {
+        has_piece_ = false;
+        return true;
+      }
+      std::size_t end = 0;
+      if (inner_->next(&end)) {
+        *word += inner_->piece_begin();
+        *size = end - inner_->piece_begin();
+        return true;
+      }
+      has_piece_ = false;
+    }
+    std::size_t end = 0;
+    if (!outer_ || !outer_->next(&end)) return false;
+    const std::uint8_t* const begin = text_ + outer_->piece_begin();
+    prefixed_.clear();
+    prefixed_.reserve(1 + end);
+    if (*begin != ' ') prefixed_.push_back(' ');
+    for (const std::uint8_t* at = begin; at != text_ + end; ++at) prefixed_.push_back(*at);
+    piece_ = prefixed_.data();
+    piece_size_ = prefixed_.size();
+    has_piece_ = true;
+    if (inner_) inner_->begin(piece_, piece_size_);
+  }
+}
+
+std::size_t LaidWords::next(Buffer<std::uint8_t>* words, std::uint32_t* starts) {
+  words->clear();
+  std::size_t count = 0, size = 0;
+  const std::uint8_t* word = nullptr;
+  while (count < kWindow && next_word(&word, &size)) {
+    const std::size_t begin = words->size();
+    starts[count++] = static_cast<std::uint32_t>(begin);
+    words->resize(begin + size);
+    std::memcpy(words->data() + begin, word, size);
+    if (suffix_) words->push_back(*suffix_);
+  }
+  starts[count] = static_cast<std::uint32_t>(words->size());
+  return count;
+}
+
+Pretokenizer Pretokenizer::of_characters(std::span<const StepText> texts) {
+  Pretokenizer pretokenizer;
+  pretokenizer.steps = compile_steps(texts, false);
+  pretokenizer.removes = removes_text(pretokenizer.steps);
+  return pretokenizer;
+}
+
 std::vector<std::int64_t> pretoken_ends(const Pretokenizer& pretokenizer,
                                         std::optional<Level> level,
                                         std::span<const std::uint8_t> text) {
   if (text.empty()) return {};
+  if (!pretokenizer.keeps_text()) {
+    LaidWords laid(pretokenizer, std::nullopt);
+    Buffer<std::uint8_t> words;
+    std::uint32_t starts[kWindow + 1];
+    std::vector<std::int64_t> ends;
+    std::int64_t before = 0;
+    laid.begin(text.data(), text.size());
+    while (const std::size_t count = laid.next(&words, starts)) {
+      for (std::size_t i = 1; i <= count; ++i) ends.push_back(before + starts[i]);
+      before = ends.back();
+    }
+    return ends;
+  }
   if (pretokenizer.steps.empty()) return {static_cast<std::int64_t>(text.size())};
   if (!level) return ends_of(Cutter(pretokenizer.steps, std::nullopt), text);
   return ends_of(Cutter(pretokenizer.steps, pretokenizer.rules, *level), text);
@@ -86,7 +177,7 @@ std::optional<std::vector<StepText>> texts_of_pattern(std::string_view name) {
 }
 
 std::optional<std::string_view> name_of(const Pretokenizer& pretokenizer) {
-  if (pretokenizer.prefixes) return std::nullopt;
+  if (pretokenizer.prefixes || pretokenizer.removes) return std::nullopt;
   if (pretokenizer.steps.empty()) return kNone;
   for (const Named& one : kNames) {
     if (one.rules == pretokenizer.rules) return one.name;

@@ -12,18 +12,17 @@ namespace {
 constexpr std::string_view kGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Nothing for the behavior Removed.
-std::optional<Behavior> behavior_of(std::string_view name) {
+Behavior behavior_of(std::string_view name) {
   constexpr std::pair<std::string_view, Behavior> kNames[] = {
       {"Isolated", Behavior::kIsolated},
       {"Contiguous", Behavior::kContiguous},
       {"MergedWithPrevious", Behavior::kMergedWithPrevious},
       {"MergedWithNext", Behavior::kMergedWithNext},
+      {"Removed", Behavior::kRemoved},
   };
   for (const auto& [known, behavior] : kNames) {
     if (known == name) return behavior;
   }
-  if (name == "Removed") return std::nullopt;
   throw std::invalid_argument("the behavior " + std::string(name));
 }
 
@@ -35,12 +34,12 @@ Expression one_of(CodePoints set) {
 }
 
 Step split(std::string_view kind, Automaton automaton, bool inverted) {
-  const auto behavior = behavior_of(kind);
+  Behavior behavior = behavior_of(kind);
   // What is removed is nothing where all text is matched, and what is between matches goes.
-  if (!behavior && !(inverted && automaton.always_matches())) {
-    throw std::invalid_argument("a Split that removes text");
+  if (behavior == Behavior::kRemoved && inverted && automaton.always_matches()) {
+    behavior = Behavior::kIsolated;
   }
-  return {std::move(automaton), behavior.value_or(Behavior::kIsolated), inverted};
+  return {std::move(automaton), behavior, inverted};
 }
 
 Step compile(const StepText& one, bool on_bytes) {
@@ -56,7 +55,7 @@ Step compile(const StepText& one, bool on_bytes) {
 
 }  // namespace
 
-std::vector<Step> compile_steps(std::span<const StepText> texts) {
+std::vector<Step> compile_steps(std::span<const StepText> texts, bool of_bytes) {
   std::vector<Step> steps;
   bool on_bytes = false;
   for (const StepText& one : texts) {
@@ -66,9 +65,6 @@ std::vector<Step> compile_steps(std::span<const StepText> texts) {
         continue;
       }
       if (on_bytes) throw std::invalid_argument("ByteLevel twice");
-      if (!one.text.empty() && &one != texts.data()) {
-        throw std::invalid_argument("add_prefix_space that is not for the whole text");
-      }
       if (one.flag) steps.push_back({Automaton(parse_expression(kGpt2))});
       on_bytes = true;
     } catch (const std::invalid_argument& error) {
@@ -76,12 +72,19 @@ std::vector<Step> compile_steps(std::span<const StepText> texts) {
       throw std::invalid_argument(error.what() + (" in step " + number));
     }
   }
-  if (!on_bytes) throw std::invalid_argument("no ByteLevel");
+  if (on_bytes != of_bytes) throw std::invalid_argument(of_bytes ? "no ByteLevel" : "ByteLevel");
   return steps;
 }
 
-bool adds_prefix(std::span<const StepText> texts) {
-  return !texts.empty() && texts[0].kind == "ByteLevel" && !texts[0].text.empty();
+std::optional<std::size_t> prefixed_after(std::span<const StepText> texts) {
+  const auto bytes = std::ranges::find(texts, "ByteLevel", &StepText::kind);
+  if (bytes == texts.end() || bytes->text.empty()) return std::nullopt;
+  return static_cast<std::size_t>(bytes - texts.begin());
+}
+
+bool removes_text(std::span<const Step> steps) {
+  return std::ranges::any_of(steps,
+                             [](const Step& step) { return step.behavior == Behavior::kRemoved; });
 }
 
 bool same_steps(std::span<const Step> a, std::span<const Step> b) {
@@ -145,10 +148,17 @@ bool StepPieces::next(std::size_t* piece_end) {
     *piece_end = part.end;
     return found;
   }
+  if (behavior_ == Behavior::kRemoved) {
+    const bool found = next_part(&part);
+    *piece_end = part.end;
+    is_removed_ = part.is_match;
+    return found;
+  }
   if (!peek(&part)) return false;
   has_peeked_ = false;
   switch (behavior_) {
     case Behavior::kIsolated:
+    case Behavior::kRemoved:
       break;
     case Behavior::kContiguous:
       while (peek(&more) && more.is_match == part.is_match) {
@@ -192,8 +202,9 @@ bool Pieces::next(std::size_t* piece_end) {
       continue;
     }
     const std::size_t begin = std::exchange(ends_[level_], end);
-    if (begin == end) continue;
+    if (begin == end || levels_[level_].is_removed()) continue;
     if (level_ + 1 == levels_.size()) {
+      piece_begin_ = begin;
       *piece_end = end;
       return true;
     }

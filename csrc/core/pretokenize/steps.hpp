@@ -28,6 +28,7 @@ enum class Behavior : std::uint8_t {
   kContiguous,          // matches without anything between are one piece
   kMergedWithPrevious,  // a match belongs to what is before it
   kMergedWithNext,
+  kRemoved,  // what is between matches is pieces
 };
 
 struct Step {
@@ -37,11 +38,16 @@ struct Step {
 };
 
 // The steps that these pre-tokenizers are; none where nothing is cut. Throws std::invalid_argument
-// with a phrase that says why they are not understood.
-std::vector<Step> compile_steps(std::span<const StepText> texts);
+// with a phrase that says why they are not understood. There must be a ByteLevel if words are of
+// bytes, else none.
+std::vector<Step> compile_steps(std::span<const StepText> texts, bool of_bytes = true);
 
-// Whether a text that does not begin with a space gets one in front.
-bool adds_prefix(std::span<const StepText> texts);
+// How many of the steps come before a ByteLevel that puts a space in front of each piece, unless it
+// begins with one; nothing without such a ByteLevel.
+std::optional<std::size_t> prefixed_after(std::span<const StepText> texts);
+
+// Whether some text has a part that is in no piece.
+bool removes_text(std::span<const Step> steps);
 
 // Whether both cut all texts alike.
 bool same_steps(std::span<const Step> a, std::span<const Step> b);
@@ -58,6 +64,9 @@ class StepPieces {
   // The end of the next piece, which begins where the last one has ended and may be empty; false at
   // the end of the text.
   bool next(std::size_t* piece_end);
+
+  // Whether the last piece is removed.
+  bool is_removed() const { return is_removed_; }
 
  private:
   struct Part {
@@ -77,6 +86,7 @@ class StepPieces {
   std::size_t last_match_end_ = 0;         // of the last match, or Matcher::kNone
   std::size_t match_ = 0, match_end_ = 0;  // found but not yet given, or Matcher::kNone
   bool has_peeked_ = false;
+  bool is_removed_ = false;
   Part peeked_{};
 };
 
@@ -92,11 +102,15 @@ class Pieces {
   // The end of the next piece; false at the end of the text.
   bool next(std::size_t* piece_end);
 
+  // Where that piece begins: at the end of the one before, unless something there was removed.
+  std::size_t piece_begin() const { return piece_begin_; }
+
  private:
   const std::uint8_t* data_ = nullptr;
   std::vector<StepPieces> levels_;
   std::vector<std::size_t> ends_;  // by level, of its piece that was given last
   std::size_t level_ = 0;          // of the last of these
+  std::size_t piece_begin_ = 0;
 };
 
 }  // namespace tokpack

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "core/bpe/added_tokens.hpp"
+#include "core/pretokenize/expression.hpp"
 #include "core/sentencepiece/folded.hpp"
 #include "core/text/code_points.hpp"
 #include "core/text/graphemes.hpp"
@@ -113,6 +114,22 @@ std::string_view replace(std::string_view text, const std::string& to, std::stri
   return *out;
 }
 
+// The library finds no match in an empty text.
+std::string_view replace_matches(const Step& matches, std::string_view text, const std::string& to,
+                                 std::string* out) {
+  StepPieces pieces(matches);
+  if (!text.empty()) pieces.begin(bytes_of(text), 0, text.size());
+  bool found = false;
+  std::size_t end = 0;
+  for (std::size_t at = 0; !text.empty() && pieces.next(&end); at = end) {
+    found = found || pieces.is_removed();
+    *out += pieces.is_removed() ? std::string_view(to) : text.substr(at, end - at);
+  }
+  if (found) return *out;
+  out->clear();  // the text stays where it is
+  return text;
+}
+
 // Appends append(code point, its text, out) of each character.
 template <class Append>
 std::string_view each_character(std::string_view text, std::string* out, Append&& append) {
@@ -162,6 +179,17 @@ TextNormalizer::TextNormalizer(std::vector<NormalizerStep> steps) {
     const NormalizerStep& known = step.settings;
     if (known.kind == NormalizerKind::kReplace && known.from.empty()) {
       throw std::invalid_argument("a normalizer replaces nothing");
+    }
+    if (known.kind == NormalizerKind::kExpression) {
+      try {
+        step.matches = {Automaton(parse_expression(known.from)), Behavior::kRemoved};
+        // There the library itself loses count, and fails in a later step.
+        if (step.matches->automaton.may_match_nothing()) {
+          throw std::invalid_argument("a Replace of what may be empty");
+        }
+      } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(std::string("its normalizer has ") + error.what());
+      }
     }
     if (known.kind == NormalizerKind::kRules) {
       step.rules = CharacterMap(known.from);
@@ -258,6 +286,11 @@ std::string_view TextNormalizer::apply(const Step& step, std::string_view text, 
       return replace(
           text, known.to, out, [&](std::size_t at) { return text.find(known.from, at); },
           [&](std::string_view, std::size_t) { return known.from.size(); });
+    case NormalizerKind::kExpression:
+      return replace_matches(*step.matches, text, known.to, out);
+    case NormalizerKind::kPrepend:
+      if (!text.empty()) (*out += known.to) += text;
+      return *out;
     case NormalizerKind::kSpaceRuns:
       return replace(
           text, known.to, out,

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/pretokenize/steps.hpp"
 #include "core/sentencepiece/character_map.hpp"
 #include "core/sentencepiece/character_table.hpp"
 
@@ -19,6 +20,8 @@ namespace tokpack {
 enum class NormalizerKind : std::uint8_t {
   kRules,       // `from`: a precompiled_charsmap; asked of each grapheme cluster
   kReplace,     // each text `from` becomes `to`
+  kExpression,  // each match of the expression `from` becomes `to`
+  kPrepend,     // `to` is put in front of a text that is not empty
   kSpaceRuns,   // two and more spaces become `to`
   kWhiteSpace,  // as kSpaceRuns, of any white space, and each of \t, \n and \r
   kStripLeft,   // white space at the begin is removed
@@ -57,6 +60,7 @@ class TextNormalizer {
     NormalizerStep settings;
     CharacterMap rules;
     std::unordered_map<std::string_view, std::string_view> characters;
+    std::optional<tokpack::Step> matches;  // of an expression, as pieces that are removed
   };
   // Steps that follow each other. Those that take one character after the other, and a
   // decomposition among them, have a table together, for texts in which it is enough.

@@ -148,6 +148,10 @@ CodePoints CodePoints::white_space() {
 
 CodePoints CodePoints::decimal_digits() { return of_category("nd"); }
 CodePoints CodePoints::words() { return of_table("word").value(); }
+CodePoints CodePoints::rust_words() {
+  const CodePoints others({{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}});
+  return (words() & ~others) | CodePoints(0x200C, 0x200D);
+}
 CodePoints CodePoints::numeric() { return of_table("numeric").value(); }
 CodePoints CodePoints::punctuation() { return of_table("punctuation").value(); }
 CodePoints CodePoints::bert_removed() { return of_table("bert_removed").value(); }

@@ -31,6 +31,8 @@ class CodePoints {
   static CodePoints white_space();     // \s
   static CodePoints decimal_digits();  // \d
   static CodePoints words();           // \w
+  // \w of the library's other engine, which is asked about added tokens and by Whitespace.
+  static CodePoints rust_words();
   // What the Hugging Face library's pretokenizers Digits and Punctuation take for them.
   static CodePoints numeric();
   static CodePoints punctuation();

@@ -17,17 +17,11 @@ struct StepClasses {
   CodePoints left_out, alone, runs;
 };
 
-// \w of the library's Whitespace, whose engine is another one than that of its Split.
-CodePoints words() {
-  const CodePoints others({{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}});
-  return (CodePoints::words() & ~others) | CodePoints(0x200C, 0x200D);
-}
-
 StepClasses classes_of(const std::string& step) {
   if (step == "BertPreTokenizer") {
     return {CodePoints::white_space(), CodePoints::punctuation(), {}};
   }
-  if (step == "Whitespace") return {CodePoints::white_space(), {}, words()};
+  if (step == "Whitespace") return {CodePoints::white_space(), {}, CodePoints::rust_words()};
   if (step == "WhitespaceSplit") return {CodePoints::white_space(), {}, {}};
   if (step == "Punctuation") return {{}, CodePoints::punctuation(), {}};
   if (step == "Digits") return {{}, CodePoints::numeric(), {}};

@@ -44,6 +44,10 @@ class Encoder final : public CachedEncoder<Id, Out> {
     added_ = group_added_tokens(
         std::exchange(model_.added, {}), model_.encode_specials,
         [&](std::string content) { return std::string(normalizer_.normalize(content)); });
+    if (model_.bpe) {
+      bpe_.emplace(model_.tokens, model_.prefix, model_.unknown, std::move(*model_.bpe));
+    }
+    if (model_.pretokenizer) laid_.emplace(*model_.pretokenizer, std::nullopt);
     seed();
   }
 
@@ -80,21 +84,34 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   void encode_segment(const std::uint8_t* text, std::size_t size) {
     const std::size_t first = ids_->size();
-    for (std::size_t at = 0; at < size;) {
-      const std::size_t count = cutter_.cut(text, size, &at, &words_, starts_);
-      const std::size_t end = words_.size();
-      words_.resize(end + kKeySlack);
-      std::memset(words_.data() + end, 0, kKeySlack);
-      room(end);
-      look_up(words_.data(), starts_, count);
+    if (laid_) {
+      laid_->begin(text, size);
+      while (const std::size_t count = laid_->next(&words_, starts_)) look_up_words(count);
+    } else {
+      for (std::size_t at = 0; at < size;) {
+        look_up_words(cutter_.cut(text, size, &at, &words_, starts_));
+      }
     }
     place(first, text, size);
+  }
+
+  // Appends the ids of words_, which begin at starts_.
+  void look_up_words(std::size_t count) {
+    const std::size_t end = words_.size();
+    words_.resize(end + kKeySlack);
+    std::memset(words_.data() + end, 0, kKeySlack);
+    room(bpe_ ? bpe_->most_ids(end, count) : end);
+    look_up(words_.data(), starts_, count);
   }
 
   std::optional<Ids> ids_of(const std::uint8_t* text, std::size_t size) override {
     ++misses_;
     word_.clear();
     const std::string_view word(reinterpret_cast<const char*>(text), size);
+    if (bpe_) {
+      bpe_->encode(word, &word_);
+      return Ids(word_);
+    }
     const auto characters = static_cast<std::size_t>(
         std::count_if(word.begin(), word.end(), [](char c) { return (c & 0xC0) != 0x80; }));
     if (characters > model_.longest_word || !cut_into_pieces(word)) word_ = {model_.unknown};
@@ -129,9 +146,11 @@ class Encoder final : public CachedEncoder<Id, Out> {
   }
 
   WordPieceModel model_;
-  PieceTrie first_, later_;  // pieces at the begin of a word, and behind others
+  PieceTrie first_, later_;     // pieces at the begin of a word, and behind others
+  std::optional<WordBpe> bpe_;  // instead of these
   TextNormalizer normalizer_;
   WordCutter cutter_;
+  std::optional<LaidWords> laid_;  // instead of it
   Utf8Check is_utf8_;
   AddedTokenGroups added_;
 

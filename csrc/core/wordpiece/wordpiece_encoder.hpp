@@ -1,17 +1,20 @@
 // Documents to the ids of a WordPiece, as BERT's: normalized, cut into words, and each word into
-// the longest pieces from its begin on.
+// the longest pieces from its begin on; or of a BPE over the characters of words.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/cpu.hpp"
 #include "core/bpe/added_tokens.hpp"
 #include "core/bpe/bpe_encoder.hpp"
+#include "core/pretokenize/pretokenize.hpp"
 #include "core/sentencepiece/text_normalizer.hpp"
+#include "core/wordpiece/word_bpe.hpp"
 
 namespace tokpack {
 
@@ -21,7 +24,9 @@ struct WordPieceModel {
   std::uint32_t unknown = 0;        // the id of a word that is not made of tokens,
   std::size_t longest_word = 100;   // or has more characters
   std::vector<NormalizerStep> steps;
-  std::vector<std::string> cuts;  // as WordCutter takes them
+  std::vector<std::string> cuts;  // as WordCutter takes them; or else
+  std::optional<Pretokenizer> pretokenizer;
+  std::optional<WordBpeSettings> bpe;  // words are merged, and may have any length
   std::vector<AddedToken> added;
   bool encode_specials = true;  // special tokens inside documents become ids, not text
 };

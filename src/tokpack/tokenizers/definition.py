@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 NormalForm = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
+NormalizerStep = tuple[str, str, str]  # a name that the core knows, and two texts in base64
 
 MAX_ID = (1 << 24) - 1  # far above any real vocabulary, and far below what exhausts memory
 # The most bytes of a token that is looked for in words: a hostile one would take quadratic time.
@@ -45,7 +46,8 @@ class NotNativeError(Exception):
 class AddedToken:
     """A token that is cut out of the text before BPE; ``normalized``: out of the normalized text.
 
-    With ``lstrip`` and ``rstrip`` it takes the white space before and after it along.
+    With ``lstrip`` and ``rstrip`` it takes the white space before and after it along; a
+    ``single_word`` has no word character beside it.
     """
 
     content: str
@@ -54,6 +56,12 @@ class AddedToken:
     normalized: bool
     lstrip: bool = False
     rstrip: bool = False
+    single_word: bool = False
+
+    @property
+    def looks_around(self) -> bool:
+        """Whether the text around it matters."""
+        return self.lstrip or self.rstrip or self.single_word
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,23 +118,32 @@ class BpeSpec:
 class ByteLevelSpec(BpeSpec):
     """A byte-level BPE; ``pattern`` is one of ``_core.patterns()``, or steps as JSON.
 
-    ``form`` is the normal form of text. ``definition`` is the sha256 of the tokenizer.json's
-    definition if its pattern has no name, or its form is not NFC.
+    ``form`` is the normal form of text, or ``steps`` are what normalizes it. With a ``suffix`` the
+    last token of a word is one that ends with it. Where ``changes_text``, tokens in a row are not
+    the text, or its normal form. ``definition`` is the sha256 of the tokenizer.json's
+    definition if its pattern has no name, its form is not NFC, an added token looks around, or it
+    has byte fallback.
     """
 
     pattern: str
     form: NormalForm = ""
     ignore_merges: bool = False
+    steps: tuple[NormalizerStep, ...] = ()
+    suffix: bytes = b""
+    changes_text: bool = False
     definition: str = ""
 
     def settings(self) -> dict[str, Any]:
         return {
             **({"definition": self.definition} if self.definition else {}),
-            "added": [[t.content, t.id, t.special, t.normalized] for t in self.added],
+            "added": [list(astuple(t) if t.looks_around else astuple(t)[:4]) for t in self.added],
             "ignore_merges": self.ignore_merges,
             "nfc": self.form == "NFC",
             **({"form": self.form} if self.form not in ("", "NFC") else {}),
             "pattern": self.pattern,
+            **({"steps": self.steps} if self.steps else {}),
+            **({"suffix": self.suffix.hex()} if self.suffix else {}),
+            **({"changes_text": True} if self.changes_text else {}),
         }
 
 
@@ -146,9 +163,6 @@ class MetaspaceSpec(BpeSpec):
     prefix: Literal["never", "first", "always"]
     cuts_at_spaces: bool
     definition: str
-
-
-NormalizerStep = tuple[str, str, str]  # a name that the core knows, and two texts in base64
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +186,8 @@ class UnigramSpec(BpeSpec):
 class WordPieceSpec(BpeSpec):
     """A WordPiece, as ``_core.WordPiece`` takes it: without merges.
 
+    With ``merging`` it is a BPE over the characters of words, as ``_core.WordBPE`` takes it.
+
     ``definition`` is the sha256 of the tokenizer.json's definition.
     """
 
@@ -179,8 +195,9 @@ class WordPieceSpec(BpeSpec):
     unknown: int
     longest_word: int
     steps: tuple[NormalizerStep, ...]
-    cuts: tuple[str, ...]
+    cuts: tuple[str, ...] | tuple[tuple[str, str, bool], ...]
     definition: str
+    merging: dict[str, Any] | None = None
 
 
 def _byte_of_character() -> npt.NDArray[np.int16]:
@@ -303,21 +320,26 @@ def split_pairs(merges: str) -> tuple[list[str], list[str]] | None:
 
 
 def merges_to_ids(
-    left: Sequence[str], right: Sequence[str], vocab: Mapping[str, int]
+    left: Sequence[str], right: Sequence[str], vocab: Mapping[str, int], *, prefix: str = ""
 ) -> npt.NDArray[np.int32]:
     """The merges as ids, int32 [m, 3]: left, right and product. A repeated pair has its last rank.
 
+    As in the library, a product is without as many bytes of its right part as ``prefix`` has.
     NotNativeError names the first pair that does not fit the vocabulary.
     """
+    behind = right
+    if prefix:
+        size = len(prefix.encode())
+        behind = [token.encode()[size:].decode("utf-8", "replace") for token in right]
     try:
         columns = (
             [vocab[token] for token in left],
             [vocab[token] for token in right],
-            [vocab[a + b] for a, b in zip(left, right, strict=True)],
+            [vocab[a + b] for a, b in zip(left, behind, strict=True)],
         )
     except KeyError:
-        for rank, (a, b) in enumerate(zip(left, right, strict=True)):
-            for token in (a, b, a + b):
+        for rank, (a, b, c) in enumerate(zip(left, right, behind, strict=True)):
+            for token in (a, b, a + c):
                 if token not in vocab:
                     raise NotNativeError(
                         f"its vocabulary does not fit its merges: merge {rank + 1} "
@@ -489,6 +511,7 @@ def _spec(digest: str, head: bytes, lengths: bytes, text: bytes, merges: bytes) 
         kind = ByteLevelSpec
         nfc = settings.pop("nfc")
         settings.setdefault("form", "NFC" if nfc else "")
+        settings["suffix"] = bytes.fromhex(settings.get("suffix", ""))
     elif "scores" in settings:
         kind = UnigramSpec
     elif "longest_word" in settings:

@@ -55,8 +55,8 @@ from tokpack.tokenizers.ranks import (
 )
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 from tokpack.tokenizers.tokenizer_json import (
+    cuts_words,
     is_unigram,
-    is_wordpiece,
     metaspace_spec,
     spec_from_json,
     unigram_spec,
@@ -187,7 +187,7 @@ def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOp
         check_definition(value, f"tokenizer {name}")
         if is_unigram(value):
             return unigram_spec(value)
-        if is_wordpiece(value):
+        if cuts_words(value):
             return wordpiece_spec(value)
         build = metaspace_spec if writes_spaces(value) else spec_from_json
         return build(value)
@@ -202,7 +202,7 @@ def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOp
         )
         tokenizer.special_tokens_default = choice.special or "encode"
         return tokenizer
-    if isinstance(spec, ByteLevelSpec):
+    if isinstance(spec, ByteLevelSpec) and not spec.changes_text:
         return NativeTokenizer(
             name,
             spec,
@@ -210,7 +210,7 @@ def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOp
             special_tokens_default=choice.special or "encode",
             eod_token=choice.eod_token,
         )
-    assert isinstance(spec, MetaspaceSpec | UnigramSpec | WordPieceSpec)
+    assert isinstance(spec, ByteLevelSpec | MetaspaceSpec | UnigramSpec | WordPieceSpec)
     tokenizer = JsonTokenizer(name, definition, spec, eod_token=choice.eod_token)
     tokenizer.special_tokens_default = choice.special or "encode"
     return tokenizer

@@ -14,7 +14,7 @@ from tokpack import _core
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers import patterns
 from tokpack.tokenizers.base import SpecialMode, Tokenizer
-from tokpack.tokenizers.definition import UnigramSpec, WordPieceSpec, to_json
+from tokpack.tokenizers.definition import ByteLevelSpec, UnigramSpec, WordPieceSpec, to_json
 from tokpack.tokenizers.folder import Definition
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, post_processed
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.tokenizers.base import Encoder, IdType
-    from tokpack.tokenizers.definition import BpeSpec, ByteLevelSpec, MetaspaceSpec, NormalForm
+    from tokpack.tokenizers.definition import BpeSpec, MetaspaceSpec, NormalForm
 
     Spans = npt.NDArray[np.int64]
 
@@ -120,6 +120,28 @@ class CoreTokenizer(Tokenizer):
         """The native object for ``spec`` with the settings of one run. ValueError."""
 
 
+def _added(spec: BpeSpec) -> list[tuple[bytes, int, bool, bool, bool, bool, bool]]:
+    """The added tokens in the form that the core takes."""
+    return [
+        (t.content.encode(), t.id, t.special, t.normalized, t.lstrip, t.rstrip, t.single_word)
+        for t in spec.added
+    ]
+
+
+def _byte_level(spec: ByteLevelSpec, settings: dict[str, Any]) -> _core.ByteLevelBPE:
+    return _core.ByteLevelBPE(
+        vocab=spec.vocab,
+        merges=spec.merges,
+        pattern=patterns.core_pattern(spec.pattern),
+        added=_added(spec),
+        form=spec.form,
+        steps=core_steps(spec.steps),
+        suffix=spec.suffix,
+        ignore_merges=spec.ignore_merges,
+        **settings,
+    )
+
+
 class NativeTokenizer(CoreTokenizer):
     """A byte-level BPE.
 
@@ -174,16 +196,7 @@ class NativeTokenizer(CoreTokenizer):
         return post_processed(self.reference[0], where=f"tokenizer {self.name}")
 
     def _build_core(self, **settings: Any) -> _core.ByteLevelBPE:
-        spec = self.spec
-        return _core.ByteLevelBPE(
-            vocab=spec.vocab,
-            merges=spec.merges,
-            pattern=patterns.core_pattern(spec.pattern),
-            added=[(t.content.encode(), t.id, t.special, t.normalized) for t in spec.added],
-            form=spec.form,
-            ignore_merges=spec.ignore_merges,
-            **settings,
-        )
+        return _byte_level(self.spec, settings)
 
     def _decode_bytes(self, ids: list[int]) -> bytes:
         pieces = []
@@ -194,7 +207,9 @@ class NativeTokenizer(CoreTokenizer):
             pieces.append(piece)
         return b"".join(pieces)
 
-    def token_bytes(self) -> TokenBytes:
+    def token_bytes(self) -> TokenBytes | None:
+        if any(token.lstrip or token.rstrip for token in self.spec.added):
+            return None  # white space that such a token has taken is in none of the tokens
         return TokenBytes(self._decode_table, form=self.spec.form)
 
     def _pieces_behind(self) -> Iterable[bytes]:
@@ -211,13 +226,13 @@ class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
     same.
     """
 
-    spec: MetaspaceSpec | UnigramSpec | WordPieceSpec
+    spec: ByteLevelSpec | MetaspaceSpec | UnigramSpec | WordPieceSpec
 
     def __init__(
         self,
         name: str,
         definition: Definition,
-        spec: MetaspaceSpec | UnigramSpec | WordPieceSpec,
+        spec: ByteLevelSpec | MetaspaceSpec | UnigramSpec | WordPieceSpec,
         *,
         eod_token: str | int | None = None,
     ) -> None:
@@ -243,21 +258,22 @@ class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
 
     def _build_core(self, **settings: Any) -> _core.AnyEncoder:
         spec = self.spec
-        added = [
-            (t.content.encode(), t.id, t.special, t.normalized, t.lstrip, t.rstrip)
-            for t in spec.added
-        ]
+        if isinstance(spec, ByteLevelSpec):
+            return _byte_level(spec, settings)
+        added = _added(spec)
         if isinstance(spec, WordPieceSpec):
-            return _core.WordPiece(
-                vocab=spec.vocab,
-                prefix=spec.prefix,
-                unknown=spec.unknown,
-                longest_word=spec.longest_word,
-                steps=core_steps(spec.steps),
-                cuts=spec.cuts,
-                added=added,
+            words: dict[str, Any] = {
+                "vocab": spec.vocab,
+                "prefix": spec.prefix,
+                "unknown": spec.unknown,
+                "steps": core_steps(spec.steps),
+                "cuts": [cut if isinstance(cut, str) else tuple(cut) for cut in spec.cuts],
+                "added": added,
                 **settings,
-            )
+            }
+            if spec.merging is not None:
+                return _core.WordBPE(merges=spec.merges, **spec.merging, **words)
+            return _core.WordPiece(longest_word=spec.longest_word, **words)
         if isinstance(spec, UnigramSpec):
             return _core.MetaspaceUnigram(
                 vocab=spec.vocab,

@@ -46,6 +46,18 @@ _MEGATRON_V1 = r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[
 _EXPRESSIONS = {"v1": _MEGATRON_V1, "kimi": _KIMI}
 
 
+# The word characters of tiktoken's engine, which the library asks beside its own. In its own, six
+# numbers below 256 are word characters only outside of sets, and two joiners are none.
+_WORD = r"[\w\x{200C}\x{200D}]"
+_SPACES: Step = ("Removed", r"\s", False)
+# Pre-tokenizers without settings.
+_CUTS: dict[str, list[Step]] = {
+    "WhitespaceSplit": [_SPACES],
+    "Whitespace": [("Removed", rf"{_WORD}+|[^\w\s\x{{200C}}\x{{200D}}]+", True)],
+    "BertPreTokenizer": [_SPACES, ("Punctuation", "Isolated", False)],
+}
+
+
 def steps_of(node: Any) -> list[Step]:
     """The steps of a pre_tokenizer in order. NotNativeError."""
     kind = node.get("type") if isinstance(node, dict) else None
@@ -58,13 +70,31 @@ def steps_of(node: Any) -> list[Step]:
         return [("Digits", "", bool(node.get("individual_digits", False)))]
     if kind == "Punctuation":
         return [("Punctuation", str(node.get("behavior", "Isolated")), False)]
+    if kind in _CUTS and len(node) == 1:
+        return _CUTS[kind]
+    if kind == "CharDelimiterSplit" and isinstance(node.get("delimiter"), str):
+        return [("Removed", _literal(node["delimiter"]), False)]
+    if kind == "FixedLength" and type(node.get("length")) is int:
+        return [("Isolated", rf"[\s\S]{{1,{node['length']}}}", False)]
     if kind == "Split" and isinstance(node.get("pattern"), dict):
         expression, text = node["pattern"].get("Regex"), node["pattern"].get("String")
         if isinstance(text, str):
-            expression = "".join(f"\\{c}" if c in string.punctuation else c for c in text)
+            expression = _literal(text)
         if isinstance(expression, str):
             return [(str(node.get("behavior")), expression, bool(node.get("invert", False)))]
     raise NotNativeError(f"its pre_tokenizer has {f'the step {kind}' if kind else 'no steps'}")
+
+
+def _literal(text: str) -> str:
+    """The expression that matches a text."""
+    return "".join(f"\\{c}" if c in string.punctuation else c for c in text)
+
+
+def keeps_text(pattern: str) -> bool:
+    """Whether words by a pattern of ``recognize`` are the text, in parts, with a space in front or
+    without.
+    """
+    return is_name(pattern) or _core.Pretokenizer(core_pattern(pattern)).keeps_text
 
 
 def recognize(pre_tokenizer: Any) -> str:
@@ -73,6 +103,15 @@ def recognize(pre_tokenizer: Any) -> str:
     NotNativeError if the native core does not understand it.
     """
     return _recognized(tuple(steps_of(pre_tokenizer)))
+
+
+def steps_of_characters(pre_tokenizer: Any) -> tuple[Step, ...]:
+    """The steps of a pre_tokenizer without a ByteLevel. NotNativeError."""
+    steps = tuple(steps_of(pre_tokenizer))
+    if any(kind == "ByteLevel" for kind, _, _ in steps):
+        raise NotNativeError("its pre_tokenizer has a ByteLevel, and its model is not of bytes")
+    _recognized((*steps, _BYTES))
+    return steps
 
 
 @functools.lru_cache(maxsize=32)  # each call takes milliseconds
@@ -146,9 +185,6 @@ def with_steps(steps: list[Step]) -> dict[str, Any]:
 # The letters that mean the same in both engines after a backslash.
 _ESCAPES = frozenset("pPsSdDwWbBnrtfvxAz")
 _OTHER_PROPERTIES = ("word", "graph", "print")
-# The word characters of both engines. In the library's, six numbers below 256 are word characters
-# only outside of sets, and two joiners are none.
-_WORD = r"[\w\x{200C}\x{200D}]"
 _OF_WORDS = {
     r"\w": _WORD,
     r"\W": f"[^{_WORD}]",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -24,13 +26,15 @@ from tokpack.tokenizers.definition import (
     UnigramSpec,
     WordPieceSpec,
     byte_level_spec,
+    decode_alphabet,
     merges_to_ids,
+    missing_bytes,
     split_pairs,
 )
 from tokpack.tokenizers.huggingface import digest_of, normalized
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -50,25 +54,54 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
     Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
     ids.
     """
-    model = bpe_model(definition.get("model"))
-    if model.get("byte_fallback"):
-        raise NotNativeError("its model sets 'byte_fallback'")
-    form = _form(definition.get("normalizer"))
+    model = bpe_model(definition.get("model"), {"end_of_word_suffix"})
+    form, steps = _normalizers(definition.get("normalizer"))
     pattern = patterns.recognize(definition.get("pre_tokenizer"))
     vocab: dict[str, int] = model["vocab"]
     added = added_tokens(definition, vocab)
-    for token in added:
-        if token.lstrip or token.rstrip:
-            raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
-        content = token.content.encode()
-        if form and token.normalized and _core.normalize(form, content) != content:
-            raise NotNativeError(f"its added token {token.content!r} is not in the form {form}")
+    check_added(added, _normal_form(form, steps))
     ignore_merges = bool(model.get("ignore_merges", False))
     spec = byte_level_spec(
         vocab, pairs_of(model), added, pattern=pattern, form=form, ignore_merges=ignore_merges
     )
-    is_named = patterns.is_name(pattern) and form in ("", "NFC")
-    return spec if is_named else replace(spec, definition=digest_of(definition))
+    suffix = _suffix(model, spec)
+    # What was native from the first has a fingerprint of its own, all else that of the library.
+    # Byte fallback changes no id: each byte has a token of its own.
+    is_first = patterns.is_name(pattern) and form in ("", "NFC") and not model.get("byte_fallback")
+    if (
+        is_first
+        and not steps
+        and not suffix
+        and not any(_looks_around(token, form) for token in added)
+    ):
+        return spec
+    return replace(
+        spec,
+        steps=steps,
+        suffix=suffix,
+        changes_text=bool(steps or suffix) or not patterns.keeps_text(pattern),
+        definition=digest_of(definition),
+    )
+
+
+def _suffix(model: dict[str, Any], spec: ByteLevelSpec) -> bytes:
+    """How the tokens end that end a word, as CLIP's."""
+    (suffix,) = decode_alphabet([model.get("end_of_word_suffix") or ""])
+    if suffix is None or (suffix and spec.ignore_merges):
+        raise NotNativeError("its model sets 'end_of_word_suffix' in a way that is not understood")
+    ends = {token.removesuffix(suffix) for token in spec.vocab if token and token.endswith(suffix)}
+    if suffix and (missing := missing_bytes(list(ends))):
+        raise NotNativeError(
+            f"its vocabulary has no token for the byte 0x{missing[0]:02X} at the end of a word"
+        )
+    return suffix
+
+
+def _looks_around(token: AddedToken, form: NormalForm) -> bool:
+    """Whether an added token depends on the text around it, or changes its own."""
+    content = token.content.encode()
+    changes = form and token.normalized and _core.normalize(form, content) != content
+    return token.looks_around or bool(changes)
 
 
 def texts_by_id(vocab: dict[str, int], added: Iterable[AddedToken]) -> list[bytes | None]:
@@ -92,7 +125,7 @@ def steps_of(node: Any) -> list[dict[str, Any]]:
     return [step for child in children for step in steps_of(child)]
 
 
-def bpe_model(model: Any) -> dict[str, Any]:
+def bpe_model(model: Any, understood: Collection[str] = ()) -> dict[str, Any]:
     """The model of a tokenizer.json, if it is a BPE whose settings are all understood."""
     if not isinstance(model, dict) or model.get("type") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else None
@@ -101,7 +134,7 @@ def bpe_model(model: Any) -> dict[str, Any]:
     if unknown:
         raise NotNativeError(f"its model has the unknown setting '{unknown[0]}'")
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(key):
+        if model.get(key) and not (key in understood and isinstance(model[key], str)):
             raise NotNativeError(f"its model sets '{key}'")
     vocab, merges = model.get("vocab"), model.get("merges")
     if not isinstance(merges, list):
@@ -122,18 +155,28 @@ def check_ids(vocab: Any) -> dict[str, int]:
     return vocab
 
 
-def _form(normalizer: Any) -> NormalForm:
-    """The normal form after all normalizers: the last one decides whether it is composed."""
+def _normalizers(normalizer: Any) -> tuple[NormalForm, tuple[NormalizerStep, ...]]:
+    """The normal form after all normalizers, or else their steps.
+
+    Of normal forms the last one decides whether text is composed.
+    """
     steps = steps_of(normalizer)
     if normalizer is not None and not isinstance(normalizer, dict):
         raise NotNativeError("its normalizer is not an object")
-    for step in steps:
-        if step.get("type") not in ("NFC", "NFD", "NFKC", "NFKD"):
-            raise NotNativeError(f"its normalizer is {step.get('type')}")
     if not steps:
-        return ""
+        return "", ()
+    if any(step.get("type") not in _FORMS for step in steps):
+        return "", normalizer_steps(normalizer)
     compatible = "K" if any("K" in step["type"] for step in steps) else ""
-    return cast("NormalForm", f"NF{compatible}{steps[-1]['type'][-1]}")
+    return cast("NormalForm", f"NF{compatible}{steps[-1]['type'][-1]}"), ()
+
+
+def _normal_form(form: NormalForm, steps: Sequence[NormalizerStep]) -> Callable[[str], str]:
+    """What the core makes of a text."""
+    if steps:
+        normalize = _core.TextNormalizer(core_steps(steps)).normalize
+        return lambda text: normalize(text.encode()).decode()
+    return lambda text: _core.normalize(form, text.encode()).decode() if form else text
 
 
 def pairs_of(model: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -178,8 +221,8 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
     taken = {number: token for token, number in vocab.items()}
     for token in tokens:
         content = token["content"]
-        if set(token) - _TOKEN_KEYS or token.get("single_word"):
-            raise NotNativeError(f"its added token {content!r} is found by the text around it")
+        if unknown := set(token) - _TOKEN_KEYS:
+            raise NotNativeError(f"its added token {content!r} has {min(unknown)!r}")
         special = bool(token.get("special", False))
         # The library gives its own ids to tokens outside of the vocabulary, whatever the file says.
         in_vocab = content in vocab
@@ -197,6 +240,7 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
             normalized=bool(token.get("normalized", not special)),
             lstrip=bool(token.get("lstrip")),
             rstrip=bool(token.get("rstrip")),
+            single_word=bool(token.get("single_word")),
         )
         following = max(following, expected + 1)
         outside += not in_vocab
@@ -405,6 +449,10 @@ def _step(node: dict[str, Any]) -> list[NormalizerStep]:
     if kind == "Strip" and set(settings) == {"strip_left", "strip_right"}:
         sides = [side for side in ("left", "right") if settings[f"strip_{side}"] is True]
         return [named(f"strip {side}") for side in sides]
+    if kind == "Prepend" and set(settings) == {"prepend"} and isinstance(settings["prepend"], str):
+        if not settings["prepend"]:  # the library fails in a later step
+            raise NotNativeError("its normalizer prepends nothing")
+        return [named("prepend", b"", settings["prepend"].encode())]
     if kind == "Replace" and set(settings) == {"pattern", "content"}:
         return [_replace(**settings)]
     if kind == "BertNormalizer" and set(settings) == {*_BERT, "strip_accents"}:
@@ -433,6 +481,8 @@ def _replace(pattern: Any, content: Any) -> NormalizerStep:
             kind, text = "String", _PLAIN_REGEX[text]
         if kind == "String":
             return named("replace", text.encode(), content.encode())
+        if kind == "Regex":
+            return named("expression", text.encode(), content.encode())
     raise NotNativeError(f"its normalizer replaces {text!r}, which is not understood")
 
 
@@ -472,23 +522,27 @@ def named(name: str, first: bytes = b"", second: bytes = b"") -> NormalizerStep:
     return name, base64.b64encode(first).decode(), base64.b64encode(second).decode()
 
 
-def check_added(added: Sequence[AddedToken], normalizer: Any) -> None:
+def check_added(added: Sequence[AddedToken], normal: Callable[[str], str]) -> None:
     """Refuse added tokens that the library may find elsewhere than the core does.
 
-    These are tokens that compete for the same white space, or are equal when normalized.
+    These are tokens that compete for the same white space, or are equal when normalized, as
+    ``normal`` does it.
     """
     strips = any(token.rstrip for token in added)
-    normal = set()
+    seen = set()
     for token in added:
-        text = token.content
-        if token.normalized and normalizer:
-            text = normalized(normalizer, text)
+        text = normal(token.content) if token.normalized else token.content
         if not text or (strips and text[0].isspace()):
             raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
-        if token.normalized and text in normal:
+        if token.normalized and text in seen:
             raise NotNativeError(f"its added token {token.content!r} is there twice, normalized")
         if token.normalized:
-            normal.add(text)
+            seen.add(text)
+
+
+def _normalize(normalizer: Any) -> Callable[[str], str]:
+    """What the library makes of a text by a normalizer, or by none."""
+    return partial(normalized, normalizer) if normalizer else str
 
 
 # A Unigram in a tokenizer.json was made from a SentencePiece model (T5, XLM-R, DeBERTa). If
@@ -523,7 +577,7 @@ def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
     prefix, splits = _unigram_pre_tokenizer(definition.get("pre_tokenizer"))
     steps = normalizer_steps(definition.get("normalizer"))
     added = added_tokens(definition, vocab)
-    check_added(added, definition.get("normalizer"))
+    check_added(added, _normalize(definition.get("normalizer")))
     if prefix == "first" and not _keeps_the_begin(steps, added):
         raise NotNativeError("its normalizer may remove the begin of a text, which gets a prefix")
     table = texts_by_id(vocab, added)
@@ -620,35 +674,45 @@ _WORDPIECE_KEYS = {
 _MOST_CUTS = 6
 
 
-def is_wordpiece(definition: dict[str, Any]) -> bool:
-    """Whether a parsed tokenizer.json is a WordPiece."""
-    model = definition.get("model")
-    return isinstance(model, dict) and model.get("type") == "WordPiece"
+def cuts_words(definition: dict[str, Any]) -> bool:
+    """Whether a parsed tokenizer.json is of words, and its tokens are parts of them in characters.
+
+    These are a WordPiece, a WordLevel, or a BPE that is neither of bytes nor SentencePiece's.
+    """
+    model, pre_tokenizer = definition.get("model"), definition.get("pre_tokenizer")
+    kind = model.get("type") if isinstance(model, dict) else None
+    of_bytes = any(step.get("type") == "ByteLevel" for step in steps_of(pre_tokenizer))
+    return kind in ("WordPiece", "WordLevel") or (
+        kind == "BPE" and not of_bytes and not writes_spaces(definition)
+    )
 
 
 def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
-    """The native definition for a tokenizer.json with a WordPiece, such as BERT's. NotNativeError.
+    """The native definition for such a tokenizer.json. NotNativeError.
 
     Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
     ids.
     """
     model = definition["model"]
-    if set(model) != _WORDPIECE_KEYS:
-        other = sorted(set(model) ^ _WORDPIECE_KEYS)[0]
-        raise NotNativeError(f"its model has, or has not, the setting '{other}'")
-    vocab, prefix = check_ids(model["vocab"]), model["continuing_subword_prefix"]
-    unknown, longest = vocab.get(model["unk_token"]), model["max_input_chars_per_word"]
+    merges, merging = np.empty((0, 3), np.int32), None
+    if model["type"] == "BPE":
+        vocab, prefix, longest, merges, merging = _word_bpe(model)
+    else:
+        vocab, prefix, longest = _words(model)
+    unknown = vocab.get(model["unk_token"]) if isinstance(model.get("unk_token"), str) else None
     if unknown is None or not isinstance(prefix, str) or type(longest) is not int or longest < 0:
         raise NotNativeError("it has no token for unknown words, or a setting of another type")
     added = added_tokens(definition, vocab)
-    check_added(added, definition.get("normalizer"))
+    check_added(added, _normalize(definition.get("normalizer")))
     table = texts_by_id(vocab, added)
-    if min(longest, max(len(token) for token in table if token is not None)) > LONGEST:
+    most = min(longest, max(len(token) for token in table if token is not None))
+    if model["type"] == "WordPiece" and most > LONGEST:
         raise NotNativeError("its vocabulary has a very long token")
     return WordPieceSpec(
         vocab=table,
-        merges=np.empty((0, 3), np.int32),
+        merges=merges,
         added=added,
+        merging=merging,
         prefix=prefix,
         unknown=unknown,
         longest_word=longest,
@@ -658,12 +722,56 @@ def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
     )
 
 
-def _cuts(node: Any) -> tuple[str, ...]:
-    """The pre-tokenizers by their names in the core."""
-    cuts = tuple(map(_cut, steps_of(node)))
-    if not 0 < len(cuts) <= _MOST_CUTS:
-        raise NotNativeError("it has no pre_tokenizer, or many")
-    return cuts
+_WORDLEVEL_KEYS = {"type", "vocab", "unk_token"}
+_IN_NO_TOKEN = "\uffff\ufffe"
+_NO_LIMIT = (1 << 31) - 1
+
+
+def _words(model: dict[str, Any]) -> tuple[dict[str, int], Any, Any]:
+    """The vocabulary of a WordPiece, its prefix and the most characters of a word.
+
+    A WordLevel is one of which no token goes on a word.
+    """
+    is_level = model["type"] == "WordLevel"
+    keys = _WORDLEVEL_KEYS if is_level else _WORDPIECE_KEYS
+    if set(model) != keys:
+        other = sorted(set(model) ^ keys)[0]
+        raise NotNativeError(f"its model has, or has not, the setting '{other}'")
+    vocab = check_ids(model["vocab"])
+    if not is_level:
+        return vocab, model["continuing_subword_prefix"], model["max_input_chars_per_word"]
+    if any(token.startswith(_IN_NO_TOKEN) for token in vocab):
+        raise NotNativeError(f"its vocabulary has a token that begins with {_IN_NO_TOKEN!r}")
+    return vocab, _IN_NO_TOKEN, _NO_LIMIT
+
+
+def _word_bpe(
+    model: Any,
+) -> tuple[dict[str, int], Any, int, npt.NDArray[np.int32], dict[str, Any]]:
+    """The vocabulary of a BPE over characters, its prefix, no limit, merges and settings."""
+    model = bpe_model(model, {"continuing_subword_prefix", "end_of_word_suffix"})
+    prefix, suffix = (
+        model.get(key) or "" for key in ("continuing_subword_prefix", "end_of_word_suffix")
+    )
+    vocab: dict[str, int] = model["vocab"]
+    if "" in vocab:
+        raise NotNativeError("its vocabulary has an empty token")
+    keys = {"fuse_unknown": "fuse_unk", "byte_fallback": "byte_fallback"}
+    settings = {name: bool(model.get(key, False)) for name, key in keys.items()}
+    settings["ignore_merges"] = bool(model.get("ignore_merges", False))
+    merges = merges_to_ids(*pairs_of(model), vocab, prefix=prefix)
+    return vocab, prefix, _NO_LIMIT, merges, {"suffix": suffix, **settings}
+
+
+def _cuts(node: Any) -> tuple[str, ...] | tuple[patterns.Step, ...]:
+    """The pre-tokenizers by their names in the core, or else as steps of expressions."""
+    steps = steps_of(node)
+    if 0 < len(steps) <= _MOST_CUTS:
+        with suppress(NotNativeError):
+            return tuple(map(_cut, steps))
+    if not steps and node is not None:
+        raise NotNativeError("its pre_tokenizer has no steps")
+    return patterns.steps_of_characters(node) if steps else ()
 
 
 def _cut(step: dict[str, Any]) -> str:

@@ -1,0 +1,68 @@
+// BPE of one word over its characters, as the Hugging Face library merges them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/bpe/bpe_model.hpp"
+
+namespace tokpack {
+
+struct WordBpeSettings {
+  std::vector<Merge> merges;  // by rank, each pair once
+  std::string suffix;         // of a token that ends a word
+  bool fuse_unknown = false;  // a run of unknown characters in a word becomes one id
+  bool byte_fallback =
+      false;  // what has no token becomes bytes, <0x00> to <0xFF>, if these are there
+  bool ignore_merges = false;  // a word that is a token as a whole is not merged
+};
+
+// Immutable but for its scratch memory: for one thread at a time.
+class WordBpe {
+ public:
+  // `tokens` by id, empty where no text becomes one. `prefix`: of a token that goes on a word.
+  WordBpe(std::span<const std::string> tokens, std::string prefix, std::uint32_t unknown,
+          WordBpeSettings settings);
+
+  // Appends the ids of a word. REQUIRES: valid UTF-8, not empty.
+  void encode(std::string_view word, std::vector<std::uint32_t>* ids);
+
+  // The most ids of so many words of so many bytes in all. Prefix and suffix may become bytes.
+  std::size_t most_ids(std::size_t bytes, std::size_t words) const {
+    if (!settings_.byte_fallback) return bytes;
+    return bytes * (1 + prefix_.size()) + words * settings_.suffix.size();
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
+
+  struct Product {
+    std::uint32_t rank, id;
+  };
+  struct Symbol {
+    std::uint32_t id;
+    std::uint32_t previous, next;  // kNone where there is none
+    bool is_merged = false;        // into the one before
+  };
+
+  std::uint32_t find(const std::string& text) const;
+  void add_symbols(std::string_view word);
+  bool add_bytes(std::string_view text);
+  void merge();
+  const Product* product(std::uint32_t left, std::uint32_t right) const;
+
+  std::string prefix_;
+  std::uint32_t unknown_;
+  WordBpeSettings settings_;
+  std::unordered_map<std::string, std::uint32_t> ids_;
+  std::unordered_map<std::uint64_t, Product> products_;  // by left and right
+  std::vector<std::uint32_t> byte_ids_;                  // kNone for a byte without a token
+  std::vector<std::uint32_t> initial_;
+  std::vector<Symbol> symbols_;
+};
+
+}  // namespace tokpack
