@@ -92,8 +92,9 @@ def warnings(stats: Stats) -> list[str]:
 class Table:
     """A table of a report, for a terminal or a page.
 
-    ``bars`` has a share of 1 for each row, drawn in the column ``SHARE``; the column ``texts`` has
-    text of the data. ``kind`` is its class in the style sheet.
+    ``bars`` has a share of 1 for each row, drawn in the column ``SHARE``: the share that stands
+    there, or that of the highest count. The column ``texts`` has text of the data. ``kind`` is its
+    class in the style sheet.
     """
 
     kind: str
@@ -119,8 +120,8 @@ def token_table(stats: Stats, most: int) -> Table | None:
         "tokens",
         "tokens by frequency",
         f"{coverage} of all tokens",
-        ("id", "token", "count", "share"),
-        [[str(t.id), t.text, f"{t.count:,}", percent(t.count, stats.tokens)] for t in top],
+        ("id", "token", "share", "count"),
+        [[str(t.id), t.text, percent(t.count, stats.tokens), f"{t.count:,}"] for t in top],
         [token.count / top[0].count for token in top],
         texts=1,
     )
@@ -138,7 +139,6 @@ def source_table(sources: Sequence[SourceShare], most: int) -> Table | None:
         values = ((s.documents, s.tokens, s.text_bytes, s.trained) for s in others)
         name = f"{folder}{len(others):,} others"
         shown.append(SourceShare(name, *map(sum, zip(*values, strict=True))))
-    largest = max(source.tokens for source in shown) or 1
     has_trained = any(source.trained for source in shown)
     return Table(
         "sources",
@@ -159,7 +159,7 @@ def source_table(sources: Sequence[SourceShare], most: int) -> Table | None:
             ]
             for source in shown
         ],
-        [source.tokens / largest for source in shown],
+        [source.tokens / total for source in shown],
     )
 
 
@@ -167,7 +167,6 @@ def role_table(stats: Stats) -> Table | None:
     """The tokens of each role in conversations; None if they are not known."""
     if not stats.roles:
         return None
-    largest = max(tokens for _, tokens, _ in stats.roles)
     return Table(
         "roles",
         "roles",
@@ -182,7 +181,7 @@ def role_table(stats: Stats) -> Table | None:
             ]
             for role, tokens, trained in stats.roles
         ],
-        [tokens / largest for _, tokens, _ in stats.roles],
+        [tokens / (stats.tokens or 1) for _, tokens, _ in stats.roles],
     )
 
 

@@ -229,14 +229,13 @@ def _settings(plan: BlendPlan) -> Html:
 
 def _mixture(site: Pages, mixture: Mixture) -> Html:
     usage, ends = mixture.usage, _first_ends(mixture)
-    largest = max((one.share for one in usage), default=1.0)
     rows = [
         [
             _named(site, index, portion.prefix),
             f"{portion.documents:,}",
             f"{portion.tokens:,}",
             "by size" if portion.weight is None else f"{portion.weight:.6g}",
-            html(bar(share / largest, index), percent(share, 1)),
+            html(bar(share, index), percent(share, 1)),
             f"{samples:,.0f}",
             f"{epochs:.2f}",
             "" if end is None else f"{end:,}",
