@@ -207,6 +207,34 @@ def test_narrow_and_dark_windows(browser: Browser, pages: dict[str, str], tmp_pa
     assert dark["back"] == "rgb(21, 24, 28)"
 
 
+def test_a_wide_table_scrolls_in_its_card(
+    browser: Browser, pages: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.html"
+    path.write_text(pages["several"], encoding="utf-8")
+    browser.look(1000, dark=False)
+    browser.open(path.as_uri())
+    ends = """(() => {
+      const widest = [...document.querySelectorAll(".scroll")].reduce(
+        (a, b) => b.scrollWidth - b.clientWidth > a.scrollWidth - a.clientWidth ? b : a);
+      widest.scrollLeft = widest.scrollWidth;
+      const [card, cells] = [widest.closest("section"), widest.querySelector("tbody tr").cells];
+      const boxes = [cells[0], cells[cells.length - 1], card].map(e => e.getBoundingClientRect());
+      return [widest.scrollLeft, boxes[0].left - boxes[2].left, boxes[2].right - boxes[1].right];
+    })()"""
+    scrolled, left, right = browser.ask(ends)
+    assert scrolled > 100
+    assert 0 < left < 30  # the name of the row stays
+    assert 0 < right < 30
+    browser.look(718, dark=False)  # as much as a sheet of paper
+    browser.tell("Emulation.setEmulatedMedia", media="print")
+    try:
+        scrolled, left, right = browser.ask(ends)
+    finally:
+        browser.tell("Emulation.setEmulatedMedia", media="")
+    assert (scrolled, right > 0) == (0, True)
+
+
 def test_scripts_do_not_run(browser: Browser, pages: dict[str, str], tmp_path: Path) -> None:
     # Even one that were in the page: its policy forbids it.
     path = tmp_path / "one.html"
