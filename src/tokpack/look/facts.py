@@ -6,16 +6,40 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tokpack.dataset import manifest_path, piece_prefix, selection_path
 from tokpack.dataset.sources import SourceShare
-from tokpack.quantities import counted, percent
+from tokpack.quantities import bytes_text, counted, percent
+from tokpack.storage import identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.dataset import MMapIndexedDataset
     from tokpack.look.stats import Stats
 
 _UNKNOWN = "not known"
 _NAME = 120  # characters of a name
+_FEW = 5
+
+
+def bases(dataset: MMapIndexedDataset) -> tuple[str, ...]:
+    """The datasets that a view selects documents of; none for any other dataset."""
+    records = () if dataset.view is None else dataset.view.base.records
+    return tuple(piece_prefix(dataset.path_prefix, record) for record in records)
+
+
+def few(names: Sequence[object]) -> list[object]:
+    """The first of some names, and how many more there are."""
+    more = [f"{len(names) - _FEW:,} more"] if len(names) > _FEW else []
+    return [*names[:_FEW], *more]
+
+
+def size_text(dataset: MMapIndexedDataset) -> str:
+    """The size of a dataset's tokens on disk; of a view, which has none, that of its own files."""
+    if dataset.view is None:
+        return bytes_text(dataset.token_count * dataset.dtype.itemsize)
+    paths = manifest_path(dataset.path_prefix), selection_path(dataset.path_prefix)
+    return bytes_text(sum(file.size for file in map(identity, paths) if file))
 
 
 def facts(stats: Stats) -> dict[str, str]:
@@ -30,7 +54,7 @@ def facts(stats: Stats) -> dict[str, str]:
             "tokens in others too": _share(stats.shared.tokens, stats.tokens),
         }
     trained = stats.tokens if stats.trained is None else stats.trained
-    more = {}
+    more = {"view of": ", ".join(map(str, few(stats.view_of)))} if stats.view_of else {}
     if stats.truncated:
         more["documents cut to length"] = _share(stats.truncated, stats.documents)
     if (packed := stats.packed) is not None:

@@ -120,7 +120,8 @@ def _facts(datasets: Sequence[Stats]) -> Html:
     if len(datasets) == 1:
         return html(alarm, tag("section", tiles(columns[0].items())))
     rows = [["prefix", *(stats.prefix for stats in datasets)]]
-    rows += [[name, *(column[name] for column in columns)] for name in columns[0]]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows += [[name, *(column.get(name, "") for column in columns)] for name in names]
     return html(alarm, tag("section", table(["", *labels(datasets)], rows, "facts")))
 
 

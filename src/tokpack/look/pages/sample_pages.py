@@ -231,7 +231,7 @@ def _mixture(site: Pages, mixture: Mixture) -> Html:
     usage, ends = mixture.usage, _first_ends(mixture)
     rows = [
         [
-            _named(site, index, portion.prefix),
+            key(index, site.named(portion.prefix)),
             f"{portion.documents:,}",
             f"{portion.tokens:,}",
             "by size" if portion.weight is None else f"{portion.weight:.6g}",
@@ -251,12 +251,6 @@ def _mixture(site: Pages, mixture: Mixture) -> Html:
         tag("p", f"{mixture.samples:,} samples, {tokens:,} tokens"),
         table(head, rows, "numbers"),
     )
-
-
-def _named(site: Pages, index: int, prefix: str) -> Html:
-    number = site.number_of(prefix)
-    name = prefix if number is None else site.link(prefix, number)
-    return key(index, name)
 
 
 def _first_ends(mixture: Mixture) -> list[int | None]:

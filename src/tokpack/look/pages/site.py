@@ -84,6 +84,11 @@ class Pages:
             None,
         )
 
+    def named(self, prefix: str) -> object:
+        """The name of a dataset, a link to its page if it has one."""
+        number = self.number_of(prefix)
+        return prefix if number is None else self.link(prefix, number)
+
     def add(self, item: Item) -> int:
         """Add an item, unless it is there already. Returns its number."""
         number = self.number_of(item.name)
