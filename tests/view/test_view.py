@@ -297,6 +297,7 @@ def test_a_blend(server: Server) -> None:
     assert "500 samples, 8,000 tokens" in page
     assert "used up at" in page
     assert "96.8% 484 1.29 386" in page
+    assert "Epochs times that each dataset is passed through" in page
     bars = re.findall(r'width="([\d.]+)" height="10"></rect></svg>([\d.]+)%', server.get("4/").text)
     assert [share for _, share in bars] == ["3.23", "96.8"]
     assert all(abs(float(width) - float(share)) < 0.06 for width, share in bars)

@@ -4,13 +4,26 @@ document.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
 from tokpack.look.pages.dataset_pages import brief, source_of, token_text
 from tokpack.look.pages.site import field, pager, steps_around
-from tokpack.look.plots import Html, bar, html, key, none, section, stack, table, tag, tiles
+from tokpack.look.plots import (
+    Html,
+    bar,
+    epochs_plot,
+    html,
+    key,
+    none,
+    section,
+    stack,
+    table,
+    tag,
+    tiles,
+)
 from tokpack.quantities import counted, percent
 from tokpack.samples.blend.blended import blend_order
 from tokpack.samples.look import find, look
@@ -250,6 +263,12 @@ def _mixture(site: Pages, mixture: Mixture) -> Html:
         mixture.name,
         tag("p", f"{mixture.samples:,} samples, {tokens:,} tokens"),
         table(head, rows, "numbers"),
+        epochs_plot(
+            [one.portion.prefix for one in usage],
+            mixture.phases,
+            mixture.samples,
+            [one.samples / one.epochs if one.epochs else math.inf for one in usage],
+        ),
     )
 
 
