@@ -120,7 +120,7 @@ def text_of(server: Server, page: str) -> str:
 
 
 def test_only_who_has_the_address_may_look(server: Server) -> None:
-    for base in ("/", "//", "/x/", server.base[:-2] + "x/", server.base.upper(), "/style.css"):
+    for base in ("/", "//", "/x/", server.base[:-1] + "x/", server.base.upper(), "/style.css"):
         refused = server.get("", base=base)
         assert refused.code == 403
         assert "text" not in refused.text
@@ -211,8 +211,9 @@ def test_every_link_leads_to_a_page_that_is_safe(server: Server) -> None:
             elements = Elements(answer.text)
             assert not elements.tags & {"img", "iframe", "style"}
             scripts = re.findall(r"<script([^>]*)>([^<]*)", answer.text)
-            own = [f' src="{server.base}{name}" defer' for name in ("plotly.js", "view.js")]
-            assert scripts in ([], [(attributes, "") for attributes in own])
+            names = ("plotly.js", "view.js", "tables.js")
+            own = [(f' src="{server.base}{name}" defer', "") for name in names]
+            assert scripts in (own[2:], own)
             assert not {name for name in elements.names if name.startswith("on")}
             assert "style" not in elements.names
             assert all(link.startswith(server.base) for link in elements.links)
@@ -436,6 +437,32 @@ def test_a_browser_at_390_pixels_in_the_dark_by_keyboard(server: Server, browser
     browser.arrive("Step 20 of run")
     browser.look(1000, dark=False)
     assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(244, 246, 249)"
+
+
+def test_tables_are_sorted_and_filtered(server: Server, browser: Browser) -> None:
+    browser.look(1000, dark=False)
+    browser.open(server.address)
+    column = (
+        "[...document.querySelectorAll('tbody tr:not([hidden])')].map(e => e.cells[{}].innerText)"
+    )
+    tokens = column.format(1)
+    first = browser.ask(tokens)
+    browser.ask("[...document.querySelectorAll('th')].find(e => e.innerText === 'tokens').click()")
+    assert browser.ask("document.querySelector('[aria-sort]').innerText") == "tokens"
+    numbers = [int(text.replace(",", "")) for text in browser.ask(tokens)]
+    assert numbers == sorted((int(text.replace(",", "")) for text in first), reverse=True)
+    reach(browser, "size")
+    browser.press("Enter")
+    falling = browser.ask(column.format(3))
+    assert falling[0] == "100 MB"
+    browser.press("Enter")
+    assert browser.ask(column.format(3)) == falling[::-1]
+    assert browser.ask("document.querySelector('.filter')") is None  # too few
+    browser.open(f"{server.address}0/documents")
+    assert len(browser.ask(tokens)) == 20
+    reach(browser, "filter these rows", "document.activeElement.placeholder")
+    browser.write("JSONL:17")
+    assert browser.ask(column.format(0)) == ["16"]
 
 
 def reach(browser: Browser, wanted: str, what: str = "document.activeElement.textContent") -> None:

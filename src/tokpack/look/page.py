@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -61,22 +63,25 @@ def curves_page(title: str, unit: str, curves: Sequence[Curve]) -> str:
 
 
 def _whole(command: str, title: str, body: Html) -> str:
-    """A page of a command. It loads nothing: no script, no link, no font.
+    """A page of a command. It loads nothing: no link, no font.
 
-    All text is escaped, and the page itself forbids browsers to load or run anything.
+    All text is escaped, and the page itself forbids browsers to load anything, or to run a script
+    other than its own.
     """
+    script = shared("tables.js")
+    digest = b64encode(sha256(script.encode()).digest()).decode()
     return (
         f'{_HEAD.format(command)}<meta name="viewport" content="width=device-width, '
         'initial-scale=1"><meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"{tag('title', title)}<style>{style()}</style></head>\n"
-        f"<body>{tag('h1', title)}{body}</body></html>\n"
+        f"content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'\">"
+        f"{tag('title', title)}<style>{shared('page.css')}</style></head>\n"
+        f"<body>{tag('h1', title)}{body}<script>{script}</script></body></html>\n"
     )
 
 
-def style() -> str:
-    """The style sheet of the pages."""
-    return resources.files("tokpack.look").joinpath("page.css").read_text(encoding="utf-8")
+def shared(name: str) -> str:
+    """The style sheet, or the script, of all pages."""
+    return resources.files("tokpack.look").joinpath(name).read_text(encoding="utf-8")
 
 
 def figures(datasets: Sequence[Stats]) -> Html:

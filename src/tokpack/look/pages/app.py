@@ -20,10 +20,10 @@ from starlette.routing import Route
 
 from tokpack.errors import TokpackError, UsageError, needs_extra, option
 from tokpack.look.facts import bases, few, size_text
-from tokpack.look.page import style
+from tokpack.look.page import shared
 from tokpack.look.pages import dataset_pages, encode_pages, run_pages, sample_pages
 from tokpack.look.pages.items import BlendItem, DatasetItem, EncodeItem, RunItem
-from tokpack.look.pages.site import SCRIPTS, Pages, Query
+from tokpack.look.pages.site import SCRIPTS, TABLES, Pages, Query
 from tokpack.look.plots import (
     Html,
     bar,
@@ -190,10 +190,9 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
     """The pages of items, below /TOKEN/."""
     site = Pages(list(items), f"/{token}/")
     folder = resources.files("tokpack.look.pages")
-    sheet = style() + folder.joinpath("view.css").read_text("utf-8")
-    scripts = dict(
-        zip(SCRIPTS, (plotly(), folder.joinpath("view.js").read_text("utf-8")), strict=True)
-    )
+    sheet = shared("page.css") + folder.joinpath("view.css").read_text("utf-8")
+    texts = plotly(), folder.joinpath("view.js").read_text("utf-8"), shared(TABLES)
+    scripts = dict(zip((*SCRIPTS, TABLES), texts, strict=True))
 
     def front(request: Request) -> Response:
         return HTMLResponse(home_page(site))
@@ -228,7 +227,7 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
     routes = [
         Route("/", front),
         Route("/style.css", css),
-        *(Route(f"/{name}", script) for name in SCRIPTS),
+        *(Route(f"/{name}", script) for name in scripts),
         Route("/{item}/", page),
         Route("/{item}/{page}", page),
     ]
