@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokpack.dataset import manifest_path, piece_prefix, selection_path
 from tokpack.dataset.sources import SourceShare
@@ -12,7 +12,7 @@ from tokpack.quantities import bytes_text, counted, percent
 from tokpack.storage import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokpack.dataset import MMapIndexedDataset
     from tokpack.look.stats import Stats
@@ -40,6 +40,26 @@ def size_text(dataset: MMapIndexedDataset) -> str:
         return bytes_text(dataset.token_count * dataset.dtype.itemsize)
     paths = manifest_path(dataset.path_prefix), selection_path(dataset.path_prefix)
     return bytes_text(sum(file.size for file in map(identity, paths) if file))
+
+
+def tokenizer_name(tokenizer: Mapping[str, Any] | None) -> str:
+    """The name of a tokenizer as it is described, without its folder."""
+    name = str((tokenizer or {}).get("name", _UNKNOWN))
+    return os.path.basename(name) if os.path.isabs(name) else name
+
+
+def dataset_facts(dataset: MMapIndexedDataset, tokenizer: str) -> dict[str, str]:
+    """The figures of a dataset for which nothing of it is read."""
+    view_of = ", ".join(map(str, few(bases(dataset))))
+    return {
+        "documents": f"{dataset.documents:,}",
+        "sequences": f"{len(dataset):,}",
+        "tokens": f"{dataset.token_count:,}",
+        **({"view of": view_of} if view_of else {}),
+        "size": size_text(dataset),
+        "ids as": dataset.dtype.name,
+        "tokenizer": tokenizer,
+    }
 
 
 def facts(stats: Stats) -> dict[str, str]:

@@ -16,7 +16,7 @@ from tokpack.dataset.mapped import scan
 from tokpack.dataset.overview import Bin, Lengths, histogram, summarize, tally
 from tokpack.dataset.sources import bytes_per_token, own_manifest, shares
 from tokpack.dataset.table import NO_TOKENS, token_digests
-from tokpack.display import shown
+from tokpack.display import drawn, shown
 from tokpack.look.facts import bases
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage
@@ -419,6 +419,8 @@ class Stats:
 
     def __repr__(self) -> str:
         return f"Stats({self.prefix!r}, {self.documents} documents, {self.tokens} tokens)"
+
+    _repr_html_ = drawn
 
     def with_packing(self, packing: Any) -> Stats:
         """The same figures with ``packing``, the PackingStats of a GPTDataset."""

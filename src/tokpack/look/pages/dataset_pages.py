@@ -13,7 +13,7 @@ from tokpack.dataset.spelling import TokenText, turns_of
 from tokpack.display import brief as value_text
 from tokpack.display import shown
 from tokpack.errors import UsageError
-from tokpack.look.facts import bases, few, size_text
+from tokpack.look.facts import bases, dataset_facts, few, size_text
 from tokpack.look.page import figures, length_figures
 from tokpack.look.pages.items import TOKENS
 from tokpack.look.pages.site import choose, field, pager, steps_around
@@ -125,14 +125,7 @@ def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> H
     parts = [alarm, _ways(site, number, item), _view(site, data)]
     if figures_of == "all" or data.token_count <= CHEAP_TOKENS:
         return site.page(f"Dataset {item.name}", *parts, figures([item.stats]), item=number)
-    facts = [
-        ("documents", f"{data.documents:,}"),
-        ("sequences", f"{len(data):,}"),
-        ("tokens", f"{data.token_count:,}"),
-        ("size", size_text(data)),
-        ("ids as", data.dtype.name),
-        ("tokenizer", item.tokenizer),
-    ]
+    facts = dataset_facts(data, item.tokenizer)
     lengths, words = Html(), f"count all {data.token_count:,} tokens, which reads the whole dataset"
     more = [site.link(words, number, figures="all")]
     if figures_of == "lengths" or len(data) <= CHEAP_SEQUENCES:
@@ -140,7 +133,7 @@ def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> H
     else:
         words = f"read the lengths of all {len(data):,} sequences"
         more.append(site.link(words, number, figures="lengths"))
-    parts += [tag("section", tiles(facts)), lengths, steps_around(*more)]
+    parts += [tag("section", tiles(facts.items())), lengths, steps_around(*more)]
     return site.page(f"Dataset {item.name}", *parts, item=number)
 
 
