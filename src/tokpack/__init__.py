@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tokpack import display
 from tokpack.errors import (
     BusyError,
     FormatError,
@@ -142,6 +143,15 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'tokpack' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
+
+
+def _draw(thing: object) -> str | None:
+    from tokpack.look.page import notebook
+
+    return notebook(thing)
+
+
+display.DRAWN_BY.append(_draw)
 
 
 def __dir__() -> list[str]:

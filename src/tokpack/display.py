@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import TextIO
 
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -108,6 +108,17 @@ def data_text(text: str) -> str:
     Lines stay lines.
     """
     return shown(text, keep="\n\t") if sys.stdout.isatty() else text
+
+
+DRAWN_BY: list[Callable[[object], str | None]] = []  # the package's face adds what draws
+
+
+def drawn(thing: object) -> str | None:
+    """``_repr_html_``: HTML for notebooks, see ``tokpack.look.page.notebook``; None for plain text.
+
+    A class that is below ``look`` has it by ``_repr_html_ = drawn``.
+    """
+    return DRAWN_BY[0](thing) if DRAWN_BY else None
 
 
 class _Brief(reprlib.Repr):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ class ProgressStage:
 def shown(progress: Show | bool | None) -> Iterator[Show | None]:
     """What a run is to tell its progress: the function itself, or with True a bar.
 
-    The bar is drawn in a terminal or a notebook, by the thread that tells: a run may fork.
+    The bar is drawn in a terminal or a notebook, by the thread that tells: a run may fork. A
+    notebook without ipywidgets gets it as plain text.
     """
     if not isinstance(progress, bool):
         yield progress
@@ -79,6 +81,9 @@ def shown(progress: Show | bool | None) -> Iterator[Show | None]:
     if not progress:
         yield None
         return
+    from importlib.util import find_spec
+
+    from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
@@ -89,7 +94,10 @@ def shown(progress: Show | bool | None) -> Iterator[Show | None]:
         TextColumn("{task.fields[counted]}"),
         TimeRemainingColumn(),
     )
-    with Bars(*columns, auto_refresh=False) as bars:
+    console = Console()
+    if console.is_jupyter and find_spec("ipywidgets") is None:  # of which rich warns
+        console = Console(force_jupyter=False, force_terminal=True, width=100)
+    with Bars(*columns, console=console, auto_refresh=False) as bars:
         task = bars.add_task("", total=None, counted="")
 
         def show(now: Progress) -> None:
@@ -103,6 +111,14 @@ def shown(progress: Show | bool | None) -> Iterator[Show | None]:
             )
 
         yield show
+
+
+@contextmanager
+def without_widgets() -> Iterator[None]:
+    """Import a library that uses tqdm: in a notebook without ipywidgets tqdm warns of that."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "IProgress not found")
+        yield
 
 
 def with_bar(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -50,3 +53,27 @@ def test_long_calls_draw_a_bar_for_true(tmp_path: Path, capsys: pytest.CaptureFi
         assert stage in out
     tokpack.verify(merged, progress=False)
     assert capsys.readouterr().out == ""
+
+
+NOTEBOOK = """
+import builtins, sys
+
+class ZMQInteractiveShell:  # as rich recognizes a notebook
+    config = {"IPKernelApp": {}}
+
+builtins.get_ipython = ZMQInteractiveShell
+sys.modules["ipywidgets"] = None  # even where it is installed
+from tokpack.progress import Progress, shown
+with shown(True) as show:
+    show(Progress(stage="encode", done=5, total=10, seconds=1.0, tokens=1234))
+    show(Progress(stage="encode", done=10, total=10, seconds=1.0, tokens=2345))
+"""
+
+
+def test_a_notebook_without_widgets_gets_text_and_no_warning() -> None:
+    code = [sys.executable, "-W", "error", "-c", NOTEBOOK]
+    done = subprocess.run(code, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert re.search(
+        "encode .*50%.*1,234 tokens.*\r.*encode .*100%.*2,345 tokens", done.stdout.decode()
+    )

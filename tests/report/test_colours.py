@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tokpack.look.page import style
+from tokpack.look.page import shared
 from tokpack.look.plots import SERIES
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def oklab(rgb: Floats) -> Floats:
 @pytest.fixture(params=["light", "dark"])
 def colours(request: pytest.FixtureRequest) -> dict[str, str]:
     """The colours of the style sheet, by their names."""
-    light, dark = re.findall(r":root \{(.*?)\}", style(), re.DOTALL)[:2]
+    light, dark = re.findall(r":root \{(.*?)\}", shared("page.css"), re.DOTALL)[:2]
     found = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]+)", light))
     return (
         found

@@ -273,6 +273,7 @@ def test_many_sources_are_summed_up() -> None:
     assert (len(table.rows), table.note) == (11, "in /d/")
     assert list(table.rows[0]) == ["40.jsonl", "1", "40", "4.88%", "4.00"]
     assert list(table.rows[-1]) == ["30 others", "30", "465", "56.7%", "4.00"]
+    assert [percent(share, 1) for share in table.bars] == [row[3] for row in table.rows]
 
 
 def test_a_virtual_dataset_is_the_sum_of_its_pieces(tmp_path: Path) -> None:

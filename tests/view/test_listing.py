@@ -18,6 +18,7 @@ from support.view_server import Elements, Server
 import tokpack
 from tokpack.dataset import MMapIndexedDataset
 from tokpack.errors import UsageError
+from tokpack.quantities import bytes_text
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")
@@ -116,7 +117,7 @@ def test_a_search_reaches_as_far_as_it_may(lengths: list[list[int]], first: int,
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    with Server(folder, "data", "both", "chats") as served:
+    with Server(folder, "data", "both", "chats", "view") as served:
         yield served
         assert served.end()[0] == 0
 
@@ -172,3 +173,16 @@ def test_a_text_that_goes_on_in_the_next_turn_is_marked(server: Server) -> None:
         assert page.count("<h3>") == 4
         marked = "".join(re.findall(r"<mark[^>]*>([^<]*)<", page)).replace("\\n", "\n")
         assert marked == found * times
+
+
+def test_a_view_says_of_what_and_its_own_size(server: Server) -> None:
+    files = [server.folder / f"view.{suffix}" for suffix in ("json", "selection")]
+    size = bytes_text(sum(file.stat().st_size for file in files))
+    front = server.get("").text
+    row = " ".join(Elements(front).words).partition(" view  a ")[2]
+    assert re.match(f"view of data [0-9,]+ 30 {size} tokenizer.json", row)
+    page = server.get("3/").text
+    assert f'of <a href="{server.base}0/">data</a>: 30 of 60 documents, a list of {size}' in page
+    assert "A view of" not in server.get("0/").text
+    told = run("stats", server.folder / "data", server.folder / "view").stdout
+    assert re.search(r"view of +/\S+", told)

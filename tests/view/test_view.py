@@ -212,8 +212,9 @@ def test_every_link_leads_to_a_page_that_is_safe(server: Server) -> None:
             elements = Elements(answer.text)
             assert not elements.tags & {"img", "iframe", "style"}
             scripts = re.findall(r"<script([^>]*)>([^<]*)", answer.text)
-            own = [f' src="{server.base}{name}" defer' for name in ("plotly.js", "view.js")]
-            assert scripts in ([], [(attributes, "") for attributes in own])
+            names = ("plotly.js", "view.js", "tables.js")
+            own = [(f' src="{server.base}{name}" defer', "") for name in names]
+            assert scripts in (own[2:], own)
             assert not {name for name in elements.names if name.startswith("on")}
             assert "style" not in elements.names
             assert all(link.startswith(server.base) for link in elements.links)
@@ -298,6 +299,10 @@ def test_a_blend(server: Server) -> None:
     assert "500 samples, 8,000 tokens" in page
     assert "used up at" in page
     assert "96.8% 484 1.29 386" in page
+    assert "Epochs times that each dataset is passed through" in page
+    bars = re.findall(r'width="([\d.]+)" height="10"></rect></svg>([\d.]+)%', server.get("4/").text)
+    assert [share for _, share in bars] == ["3.23", "96.8"]
+    assert all(abs(float(width) - float(share)) < 0.06 for width, share in bars)
     sample = text_of(server, "4/sample?number=0")
     assert "sample 0 of text, epoch 0" in sample
     assert "text.jsonl:" in sample
@@ -435,6 +440,32 @@ def test_a_browser_at_390_pixels_in_the_dark_by_keyboard(server: Server, browser
     browser.arrive("Step 20 of run")
     browser.look(1000, dark=False)
     assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(244, 246, 249)"
+
+
+def test_tables_are_sorted_and_filtered(server: Server, browser: Browser) -> None:
+    browser.look(1000, dark=False)
+    browser.open(server.address)
+    column = (
+        "[...document.querySelectorAll('tbody tr:not([hidden])')].map(e => e.cells[{}].innerText)"
+    )
+    tokens = column.format(1)
+    first = browser.ask(tokens)
+    browser.ask("[...document.querySelectorAll('th')].find(e => e.innerText === 'tokens').click()")
+    assert browser.ask("document.querySelector('[aria-sort]').innerText") == "tokens"
+    numbers = [int(text.replace(",", "")) for text in browser.ask(tokens)]
+    assert numbers == sorted((int(text.replace(",", "")) for text in first), reverse=True)
+    reach(browser, "size")
+    browser.press("Enter")
+    falling = browser.ask(column.format(3))
+    assert falling[0] == "100 MB"
+    browser.press("Enter")
+    assert browser.ask(column.format(3)) == falling[::-1]
+    assert browser.ask("document.querySelector('.filter')") is None  # too few
+    browser.open(f"{server.address}0/documents")
+    assert len(browser.ask(tokens)) == 20
+    reach(browser, "filter these rows", "document.activeElement.placeholder")
+    browser.write("JSONL:17")
+    assert browser.ask(column.format(0)) == ["16"]
 
 
 def reach(browser: Browser, wanted: str, what: str = "document.activeElement.textContent") -> None:

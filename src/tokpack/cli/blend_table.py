@@ -67,8 +67,7 @@ def _print_datasets(mixture: Mixture) -> None:
     trained = [count_text(sum(one.portion.trained for one in usage))] if by_trained else []
     total = f"{mixture.documents:,}", count_text(mixture.tokens), *trained, "", "100.00%"
     rows.append(["together", *total, f"{mixture.samples:,}", ""])
-    largest = max(one.share for one in usage)
-    table(rows, bars=[one.share / largest for one in usage])
+    table(rows, bars=[one.share for one in usage])
 
 
 def _shares(mixture: Mixture, shares: tuple[float, ...]) -> str:

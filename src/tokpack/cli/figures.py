@@ -147,14 +147,17 @@ def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
 
 def _print_facts(names: Sequence[str], datasets: Sequence[dict[str, str]]) -> None:
     """Print the facts of datasets side by side, as many at a time as fit."""
-    keys = list(datasets[0])
+    keys = list(dict.fromkeys(key for one in datasets for key in one))
     many = max(1, (width() - max(map(len, keys)) - 2) // (_FACT + 2))
     for begin in range(0, len(datasets), many):
         some = datasets[begin : begin + many]
         if begin:
             put()
         head = ["", *names[begin : begin + many]]
-        table([head, *([key, *(one[key] for one in some)] for key in keys)], left=range(len(head)))
+        table(
+            [head, *([key, *(one.get(key, "") for one in some)] for key in keys)],
+            left=range(len(head)),
+        )
 
 
 def _print_one(stats: Stats, top: int) -> None:

@@ -24,6 +24,7 @@ from tokpack.dataset.shards import (
 )
 from tokpack.dataset.table import DocumentTable, has_table
 from tokpack.dataset.view import ViewIndex, are_pairs, open_files
+from tokpack.display import drawn
 from tokpack.errors import FormatError, UsageError
 from tokpack.storage import is_file
 from tokpack.storage.objects.urls import is_url
@@ -515,6 +516,8 @@ class MMapIndexedDataset(Sequences):
         pieces = f"{len(self.records)} pieces, " if virtual else ""
         pieces = "view, " if self.view is not None else pieces
         return f"MMapIndexedDataset({self._prefix!r}, {pieces}{len(self)} sequences, {self.dtype})"
+
+    _repr_html_ = drawn
 
     @property
     def _shards(self) -> Shards:

@@ -26,7 +26,7 @@ import xxhash
 from tokpack import __version__, machine
 from tokpack.counts import FOUND, READ, Counts, counts_last, records_of, without_zeros
 from tokpack.dataset.format import storage_dtype
-from tokpack.display import brief
+from tokpack.display import brief, drawn
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.storage import exists, head, joined, open_file
 from tokpack.storage.disk import (
@@ -396,6 +396,8 @@ class Manifest(Counts):
             f"<Manifest: {self.documents:,} documents, {self.tokens:,} tokens as {self.dtype}, "
             f"tokenizer {self.tokenizer.get('name')}>"
         )
+
+    _repr_html_ = drawn
 
     def token_fact(self, key: str) -> int | None:
         """A number that the manifest tells of the tokenizer: vocab_size, eod_id; None if it does

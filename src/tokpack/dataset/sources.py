@@ -71,12 +71,17 @@ class SourceShare:
 def shares(dataset: MMapIndexedDataset) -> list[SourceShare]:
     """The share of each input, in their order; [] without a manifest."""
     manifest = own_manifest(dataset)
+    return shares_of(manifest) if manifest else []
+
+
+def shares_of(manifest: Manifest) -> list[SourceShare]:
+    """The share of each input, in their order."""
     return [
         SourceShare(
             str(entry.get("name", "?")),
             *(_count(entry.get(key)) for key in ("documents", "tokens", "text_bytes", "trained")),
         )
-        for entry in (manifest.inputs if manifest else [])
+        for entry in manifest.inputs
         if isinstance(entry, dict)
     ]
 

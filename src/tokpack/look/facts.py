@@ -4,18 +4,62 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tokpack.dataset import manifest_path, piece_prefix, selection_path
 from tokpack.dataset.sources import SourceShare
-from tokpack.quantities import counted, percent
+from tokpack.quantities import bytes_text, counted, percent
+from tokpack.storage import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from tokpack.dataset import MMapIndexedDataset
     from tokpack.look.stats import Stats
 
 _UNKNOWN = "not known"
 _NAME = 120  # characters of a name
+_FEW = 5
+
+
+def bases(dataset: MMapIndexedDataset) -> tuple[str, ...]:
+    """The datasets that a view selects documents of; none for any other dataset."""
+    records = () if dataset.view is None else dataset.view.base.records
+    return tuple(piece_prefix(dataset.path_prefix, record) for record in records)
+
+
+def few(names: Sequence[object]) -> list[object]:
+    """The first of some names, and how many more there are."""
+    more = [f"{len(names) - _FEW:,} more"] if len(names) > _FEW else []
+    return [*names[:_FEW], *more]
+
+
+def size_text(dataset: MMapIndexedDataset) -> str:
+    """The size of a dataset's tokens on disk; of a view, which has none, that of its own files."""
+    if dataset.view is None:
+        return bytes_text(dataset.token_count * dataset.dtype.itemsize)
+    paths = manifest_path(dataset.path_prefix), selection_path(dataset.path_prefix)
+    return bytes_text(sum(file.size for file in map(identity, paths) if file))
+
+
+def tokenizer_name(tokenizer: Mapping[str, Any] | None) -> str:
+    """The name of a tokenizer as it is described, without its folder."""
+    name = str((tokenizer or {}).get("name", _UNKNOWN))
+    return os.path.basename(name) if os.path.isabs(name) else name
+
+
+def dataset_facts(dataset: MMapIndexedDataset, tokenizer: str) -> dict[str, str]:
+    """The figures of a dataset for which nothing of it is read."""
+    view_of = ", ".join(map(str, few(bases(dataset))))
+    return {
+        "documents": f"{dataset.documents:,}",
+        "sequences": f"{len(dataset):,}",
+        "tokens": f"{dataset.token_count:,}",
+        **({"view of": view_of} if view_of else {}),
+        "size": size_text(dataset),
+        "ids as": dataset.dtype.name,
+        "tokenizer": tokenizer,
+    }
 
 
 def facts(stats: Stats) -> dict[str, str]:
@@ -30,7 +74,7 @@ def facts(stats: Stats) -> dict[str, str]:
             "tokens shared": _share(stats.shared.tokens, stats.tokens),
         }
     trained = stats.tokens if stats.trained is None else stats.trained
-    more = {}
+    more = {"view of": ", ".join(map(str, few(stats.view_of)))} if stats.view_of else {}
     if stats.truncated:
         more["documents cut to length"] = _share(stats.truncated, stats.documents)
     if (packed := stats.packed) is not None:
@@ -92,8 +136,9 @@ def warnings(stats: Stats) -> list[str]:
 class Table:
     """A table of a report, for a terminal or a page.
 
-    ``bars`` has a share of 1 for each row, drawn in the column ``SHARE``; the column ``texts`` has
-    text of the data. ``kind`` is its class in the style sheet.
+    ``bars`` has a share of 1 for each row, drawn in the column ``SHARE``: the share that stands
+    there, or that of the highest count. The column ``texts`` has text of the data. ``kind`` is its
+    class in the style sheet.
     """
 
     kind: str
@@ -119,8 +164,8 @@ def token_table(stats: Stats, most: int) -> Table | None:
         "tokens",
         "tokens by frequency",
         f"{coverage} of all tokens",
-        ("id", "token", "count", "share"),
-        [[str(t.id), t.text, f"{t.count:,}", percent(t.count, stats.tokens)] for t in top],
+        ("id", "token", "share", "count"),
+        [[str(t.id), t.text, percent(t.count, stats.tokens), f"{t.count:,}"] for t in top],
         [token.count / top[0].count for token in top],
         texts=1,
     )
@@ -138,7 +183,6 @@ def source_table(sources: Sequence[SourceShare], most: int) -> Table | None:
         values = ((s.documents, s.tokens, s.text_bytes, s.trained) for s in others)
         name = f"{folder}{len(others):,} others"
         shown.append(SourceShare(name, *map(sum, zip(*values, strict=True))))
-    largest = max(source.tokens for source in shown) or 1
     has_trained = any(source.trained for source in shown)
     return Table(
         "sources",
@@ -159,7 +203,7 @@ def source_table(sources: Sequence[SourceShare], most: int) -> Table | None:
             ]
             for source in shown
         ],
-        [source.tokens / largest for source in shown],
+        [source.tokens / total for source in shown],
     )
 
 
@@ -167,7 +211,6 @@ def role_table(stats: Stats) -> Table | None:
     """The tokens of each role in conversations; None if they are not known."""
     if not stats.roles:
         return None
-    largest = max(tokens for _, tokens, _ in stats.roles)
     return Table(
         "roles",
         "roles",
@@ -182,7 +225,7 @@ def role_table(stats: Stats) -> Table | None:
             ]
             for role, tokens, trained in stats.roles
         ],
-        [tokens / largest for _, tokens, _ in stats.roles],
+        [tokens / (stats.tokens or 1) for _, tokens, _ in stats.roles],
     )
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from base64 import b64encode
+from bisect import bisect_left
+from hashlib import sha256
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tokpack.dataset.overview import measure
+from tokpack.dataset.sources import shares_of
+from tokpack.errors import TokpackError
 from tokpack.look.facts import (
     SHARE,
+    dataset_facts,
     duplicate_table,
     facts,
     labels,
     role_table,
     source_table,
     token_table,
+    tokenizer_name,
     trained_table,
     warnings,
 )
@@ -20,6 +29,7 @@ from tokpack.look.plots import (
     Html,
     bar,
     curves_plot,
+    epochs_plot,
     html,
     key,
     length_plot,
@@ -30,15 +40,19 @@ from tokpack.look.plots import (
     tiles,
     zipf_plot,
 )
+from tokpack.quantities import bytes_text, percent
 from tokpack.storage.disk import Kind, begins_with
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from tokpack.dataset import Manifest, MMapIndexedDataset
     from tokpack.dataset.overview import LengthStats
     from tokpack.look.facts import Table
     from tokpack.look.plots import Curve
     from tokpack.look.stats import Stats
+    from tokpack.samples import BlendedDataset
+    from tokpack.samples.blend.plan import BlendPlan, Mixture
 
 _HEAD = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -61,22 +75,25 @@ def curves_page(title: str, unit: str, curves: Sequence[Curve]) -> str:
 
 
 def _whole(command: str, title: str, body: Html) -> str:
-    """A page of a command. It loads nothing: no script, no link, no font.
+    """A page of a command. It loads nothing: no link, no font.
 
-    All text is escaped, and the page itself forbids browsers to load or run anything.
+    All text is escaped, and the page itself forbids browsers to load anything, or to run a script
+    other than its own.
     """
+    script = shared("tables.js")
+    digest = b64encode(sha256(script.encode()).digest()).decode()
     return (
         f'{_HEAD.format(command)}<meta name="viewport" content="width=device-width, '
         'initial-scale=1"><meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"{tag('title', title)}<style>{style()}</style></head>\n"
-        f"<body>{tag('h1', title)}{body}</body></html>\n"
+        f"content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'\">"
+        f"{tag('title', title)}<style>{shared('page.css')}</style></head>\n"
+        f"<body>{tag('h1', title)}{body}<script>{script}</script></body></html>\n"
     )
 
 
-def style() -> str:
-    """The style sheet of the pages."""
-    return resources.files("tokpack.look").joinpath("page.css").read_text(encoding="utf-8")
+def shared(name: str) -> str:
+    """The style sheet, or the script, of all pages."""
+    return resources.files("tokpack.look").joinpath(name).read_text(encoding="utf-8")
 
 
 def figures(datasets: Sequence[Stats]) -> Html:
@@ -120,7 +137,8 @@ def _facts(datasets: Sequence[Stats]) -> Html:
     if len(datasets) == 1:
         return html(alarm, tag("section", tiles(columns[0].items())))
     rows = [["prefix", *(stats.prefix for stats in datasets)]]
-    rows += [[name, *(column[name] for column in columns)] for name in columns[0]]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows += [[name, *(column.get(name, "") for column in columns)] for name in names]
     return html(alarm, tag("section", table(["", *labels(datasets)], rows, "facts")))
 
 
@@ -175,3 +193,138 @@ def _tokens(datasets: Sequence[Stats]) -> Html:
             words = tag("summary", f"The {len(one.rows)} most frequent")
             parts += [tag("p", f"{one.note}."), tag("details", words, _table(one, number))]
     return section("Frequency of tokens", plot, *parts)
+
+
+def blend_figures(mixture: Mixture, named: Callable[[str], object] = str) -> Html:
+    """A mixture of a blend; ``named`` makes of the prefix of a dataset what is shown."""
+    usage, ends = mixture.usage, _first_ends(mixture)
+    rows = [
+        [
+            key(index, named(portion.prefix)),
+            f"{portion.documents:,}",
+            f"{portion.tokens:,}",
+            "by size" if portion.weight is None else f"{portion.weight:.6g}",
+            html(bar(share, index), percent(share, 1)),
+            f"{samples:,.0f}",
+            f"{epochs:.2f}",
+            "" if end is None else f"{end:,}",
+        ]
+        for index, ((portion, share, samples, epochs), end) in enumerate(
+            zip(usage, ends, strict=True)
+        )
+    ]
+    head = ["dataset", "documents", "tokens", "weight", "share", "samples", "epochs", "used up at"]
+    tokens = mixture.samples * mixture.spec.seq_length
+    return section(
+        mixture.name,
+        tag("p", f"{mixture.samples:,} samples, {tokens:,} tokens"),
+        table(head, rows, "numbers"),
+        epochs_plot(
+            [one.portion.prefix for one in usage],
+            mixture.phases,
+            mixture.samples,
+            [one.samples / one.epochs if one.epochs else math.inf for one in usage],
+        ),
+    )
+
+
+def _first_ends(mixture: Mixture) -> list[int | None]:
+    """The sample at which each dataset begins its second epoch; None if it does not."""
+    from tokpack.samples.blend.blended import blend_order  # only blends need this room
+
+    size, order = mixture.samples, blend_order(mixture.phases)
+    lengths = [mixture.epoch_samples(portion) for portion in mixture.portions]
+    counts = order.counts(size).tolist()
+    return [
+        bisect_left(range(size), length, key=lambda g, i=i: int(order.counts(g)[i]))  # type: ignore[misc]
+        if counts[i] > length
+        else None
+        for i, length in enumerate(lengths)
+    ]
+
+
+# What a notebook shows of an object: a table and a picture, and the style of the pages for these.
+
+_CHEAP_SEQUENCES = 2_000_000  # the lengths of up to so many are read
+_NOTEBOOK = """
+  & { padding: .7rem .7rem .1rem; border-radius: 10px; }
+  h2 { font-weight: 700; }
+  table, tr { background: none; color: inherit; }
+  figure { max-width: 26rem; }
+  .tiles { margin-bottom: .8rem; }
+  .tiles dt, .tiles dd { float: none; width: auto; }
+"""
+
+
+def notebook(thing: object) -> str | None:
+    """Stats, a manifest, a dataset or a blend as HTML; None where that cannot be drawn."""
+    from tokpack.dataset import Manifest, MMapIndexedDataset
+    from tokpack.look.stats import Stats
+    from tokpack.samples import BlendedDataset
+    from tokpack.samples.blend.open import Blends
+    from tokpack.samples.blend.plan import BlendPlan
+
+    kinds: dict[type, Callable[[Any], Html]] = {
+        Stats: _stats_in_brief,
+        Manifest: _manifest_in_brief,
+        MMapIndexedDataset: _dataset_in_brief,
+        BlendedDataset: _blend_in_brief,
+        BlendPlan: _plan_in_brief,
+        Blends: lambda blends: _plan_in_brief(blends.plan),
+    }
+    try:
+        [brief] = [brief(thing) for kind, brief in kinds.items() if isinstance(thing, kind)]
+    except (TokpackError, OSError, ValueError):  # it is closed, or broken: its repr is shown
+        return None
+    sheet = shared("page.css").replace(":root", "&").replace("body {", "& {")
+    wrapped = Html(f"<style>{'.tokpack' * 3} {{{sheet}{_NOTEBOOK}}}</style>")
+    return tag("div", wrapped, brief, class_="tokpack")
+
+
+def _stats_in_brief(stats: Stats) -> Html:
+    return section(stats.prefix, tiles(facts(stats).items()), length_plot([stats.prefix], [stats]))
+
+
+def _manifest_in_brief(manifest: Manifest) -> Html:
+    known = {
+        "documents": f"{manifest.documents:,}",
+        "sequences": f"{manifest.sequences:,}",
+        "tokens": f"{manifest.tokens:,}",
+        "text": bytes_text(manifest.text_bytes),
+        "ids as": manifest.dtype,
+        "tokenizer": tokenizer_name(manifest.tokenizer),
+        "made": f"{manifest.created[:16]} by tokpack {manifest.tokpack_version}",
+    }
+    sources = source_table(shares_of(manifest), _MOST_GROUPS)
+    return section("Manifest", tiles(known.items()), _table(sources, 0) if sources else "")
+
+
+def _dataset_in_brief(dataset: MMapIndexedDataset) -> Html:
+    name, known = dataset.path_prefix, dataset_facts(dataset, tokenizer_name(dataset.tokenizer))
+    is_cheap = len(dataset) <= _CHEAP_SEQUENCES and not dataset.on_store
+    plot = length_plot([name], [measure(dataset)]) if is_cheap else ""
+    return section(name, tiles(known.items()), plot)
+
+
+def _plan_in_brief(plan: BlendPlan) -> Html:
+    return html(*(blend_figures(mixture) for mixture in plan.mixtures if mixture.portions))
+
+
+def _blend_in_brief(blend: BlendedDataset) -> Html:
+    names, size = [one.path_prefix for one in blend.datasets], len(blend)
+    lengths = [getattr(one, "samples_per_epoch", len(one)) for one in blend.datasets]
+    counts = blend.counts(size)
+    rows = [
+        [
+            key(number, name),
+            html(bar(count / size, number), percent(count, size)),
+            f"{count:,}",
+            f"{count / length:.2f}",
+        ]
+        for number, (name, count, length) in enumerate(zip(names, counts, lengths, strict=True))
+    ]
+    return section(
+        f"{size:,} samples of {blend.seq_length:,} tokens",
+        table(["dataset", "share", "samples", "epochs"], rows, "numbers"),
+        epochs_plot(names, blend.schedule, size, lengths),
+    )

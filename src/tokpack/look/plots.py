@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.display import shown
@@ -15,6 +16,7 @@ from tokpack.quantities import count_text
 if TYPE_CHECKING:
     from tokpack.dataset.overview import Bin, LengthStats
     from tokpack.look.stats import Stats
+    from tokpack.samples.blend.blended import Phase
 
 
 _EMPTY = ("br", "input", "link", "meta")  # elements without an end
@@ -171,10 +173,14 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 def percent_axis(highest: float, title: str) -> Axis:
     """From 0 to a share (1 is all), with three to six round ticks."""
+    return round_axis(highest, title, lambda share: f"{100 * share:.4g}%")
+
+
+def round_axis(highest: float, title: str, text: Callable[[float], str]) -> Axis:
+    """From 0 to a number, with three to six round ticks."""
     highest = highest if highest > 0 else 1.0
-    step = _round_step(highest * 100)
-    count = math.ceil(highest * 100 / step - 1e-9)
-    ticks = [(i * step / 100, f"{i * step:.4g}%") for i in range(count + 1)]
+    step = _round_step(highest)
+    ticks = [(i * step, text(i * step)) for i in range(math.ceil(highest / step - 1e-9) + 1)]
     return Axis(0.0, ticks[-1][0], ticks, title)
 
 
@@ -283,14 +289,14 @@ def curves_plot(title: str, unit: str, curves: Sequence[Curve]) -> Html:
     if not drawn:
         return Html()
     across, up = zip(*(point for _, points in drawn for point in points), strict=True)
-    plot = Plot(_round_axis(across, "step", 1.0), _round_axis(up, unit), title)
+    plot = Plot(_curve_axis(across, "step", 1.0), _curve_axis(up, unit), title)
     for curve, points in drawn:
         plot.line(points, curve.series, curve.kind)
     named = [(one.series, one.name) for one in curves if one.name]
     return plot.figure(named if named[1:] else ())
 
 
-def _round_axis(values: Sequence[float], title: str, least: float = 0.0) -> Axis:
+def _curve_axis(values: Sequence[float], title: str, least: float = 0.0) -> Axis:
     """From the lowest value to the highest, with ticks at least ``least`` apart; those are the ends
     where no two round numbers lie between.
     """
@@ -301,6 +307,29 @@ def _round_axis(values: Sequence[float], title: str, least: float = 0.0) -> Axis
         inside = range(math.ceil(low / step), math.floor(high / step) + 1)
         places = [number * step for number in inside] if inside[1:] else places
     return Axis(low, high, [(place, number_text(place)) for place in places], title)
+
+
+def epochs_plot(
+    names: Sequence[str], phases: Sequence[Phase], size: int, lengths: Sequence[float]
+) -> Html:
+    """How often each dataset of a blend is passed through, over its ``size`` samples.
+
+    ``lengths`` are the samples of one epoch of each.
+    """
+    edges = [*(min(phase.first, size) for phase in phases), size]
+    curves = []
+    for number, length in enumerate(lengths):
+        shares = zip(phases, pairwise(edges), strict=True)
+        seen = accumulate((p.shares[number] * (b - a) for p, (a, b) in shares), initial=0.0)
+        curves.append([(at, samples / length) for at, samples in zip(edges, seen, strict=True)])
+    across = round_axis(size, "sample", number_text)
+    ticks = [tick for tick in across.ticks if tick[0] <= size]
+    highest = max(points[-1][1] for points in curves)
+    up = round_axis(highest, "times that each dataset is passed through", number_text)
+    plot = Plot(replace(across, high=size, ticks=ticks), up, "Epochs")
+    for number, points in enumerate(curves):
+        plot.line(points, number)
+    return plot.figure(enumerate(names))
 
 
 def number_text(value: float) -> str:

@@ -16,7 +16,8 @@ from tokpack.dataset.mapped import scan
 from tokpack.dataset.overview import Bin, Lengths, histogram, summarize, tally
 from tokpack.dataset.sources import bytes_per_token, own_manifest, shares
 from tokpack.dataset.table import NO_TOKENS, token_digests
-from tokpack.display import shown
+from tokpack.display import drawn, shown
+from tokpack.look.facts import bases
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage
 
@@ -387,7 +388,8 @@ class Stats:
     ``trained`` counts the tokens that are, where a mask or labels say it, ``trained_texts`` are
     what is trained of the first documents with a mask, by their numbers. ``roles`` has of each role
     in conversations (name, tokens, trained tokens). ``truncated`` conversations were cut to length
-    when they were encoded; ``packed`` is known where somebody has packed the dataset.
+    when they were encoded; ``packed`` is known where somebody has packed the dataset. ``view_of``
+    are the datasets that a view selects documents of.
     """
 
     prefix: str
@@ -413,9 +415,12 @@ class Stats:
     roles: tuple[tuple[str, int, int], ...] = ()
     truncated: int = 0
     packed: Packed | None = None
+    view_of: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Stats({self.prefix!r}, {self.documents} documents, {self.tokens} tokens)"
+
+    _repr_html_ = drawn
 
     def with_packing(self, packing: Any) -> Stats:
         """The same figures with ``packing``, the PackingStats of a GPTDataset."""
@@ -488,6 +493,7 @@ def stats(
             for role, counts in (manifest.roles.items() if manifest else ())
         ),
         truncated=manifest.truncated if manifest else 0,
+        view_of=bases(dataset),
     )
 
 

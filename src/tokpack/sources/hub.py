@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
 from tokpack.errors import InputError, option
+from tokpack.progress import without_widgets
 from tokpack.sources.base import printable
 from tokpack.storage.disk import read_object
 
@@ -70,7 +71,8 @@ def hub_files(name: str, default_split: str | None = None) -> tuple[str, list[st
     if split and not _PLAIN_SPLIT.fullmatch(split):
         raise InputError(f"hf://{name}: {split!r} is no name of a split; slices are not supported")
     try:
-        import datasets
+        with without_widgets():
+            import datasets
     except ImportError as error:
         raise InputError(
             f"hf://{printable(path)}: a Hugging Face dataset needs a package: "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.display import first_line
 from tokpack.errors import TokenizerError
+from tokpack.progress import without_widgets
 from tokpack.storage.disk import cannot_write, rename, sync_file, sync_folder
 from tokpack.storage.disk.cache_root import cache_root
 
@@ -155,8 +156,9 @@ def _fetch(repository: str, name: str, partial: Path) -> None:
     """Download one file. Its metadata are requested first: only that fails at once, without
     retries.
     """
-    import huggingface_hub
-    from huggingface_hub.utils.tqdm import disable_progress_bars
+    with without_widgets():
+        import huggingface_hub
+        from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
     url = huggingface_hub.hf_hub_url(repository, name)

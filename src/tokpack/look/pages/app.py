@@ -19,10 +19,11 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from tokpack.errors import InputError, TokpackError, UsageError, needs_extra, option
-from tokpack.look.page import style
+from tokpack.look.facts import bases, few, size_text
+from tokpack.look.page import shared
 from tokpack.look.pages import dataset_pages, encode_pages, run_pages, sample_pages
 from tokpack.look.pages.items import BlendItem, DatasetItem, EncodeItem, RunItem
-from tokpack.look.pages.site import SCRIPTS, Pages, Query
+from tokpack.look.pages.site import SCRIPTS, TABLES, Pages, Query
 from tokpack.look.plots import (
     Html,
     bar,
@@ -36,7 +37,7 @@ from tokpack.look.plots import (
     tag,
     thinned,
 )
-from tokpack.quantities import bytes_text, counted
+from tokpack.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +59,7 @@ def home_page(site: Pages) -> Html:
     runs = [_run(site, number, item) for number, item in items if isinstance(item, RunItem)]
     data = [(number, item) for number, item in items if isinstance(item, DatasetItem)]
     most = max((item.dataset.token_count for _, item in data), default=1) or 1
-    datasets = [[site.link(item.name, number), *_dataset(item, most)] for number, item in data]
+    datasets = [[_name(site, number, item), *_dataset(item, most)] for number, item in data]
     blends = [_blend(site, number, item) for number, item in items if isinstance(item, BlendItem)]
     making = [[site.link(item.name, n)] for n, item in items if isinstance(item, EncodeItem)]
     head = ["dataset", "tokens", "documents", "size", "tokenizer"]
@@ -88,11 +89,15 @@ def _run(site: Pages, number: int, item: RunItem) -> Html:
     return tag("section", *parts)
 
 
+def _name(site: Pages, number: int, item: DatasetItem) -> Html:
+    of = ", ".join(map(str, few(bases(item.dataset))))
+    return html(site.link(item.name, number), tag("small", f" a view of {of}") if of else "")
+
+
 def _dataset(item: DatasetItem, most: int) -> list[object]:
     data = item.dataset
-    size = bytes_text(data.token_count * data.dtype.itemsize)
     tokens = html(bar(data.token_count / most), f"{data.token_count:,}")
-    return [tokens, f"{data.documents:,}", size, item.tokenizer]
+    return [tokens, f"{data.documents:,}", size_text(data), item.tokenizer]
 
 
 def _blend(site: Pages, number: int, item: BlendItem) -> Html:
@@ -185,10 +190,9 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
     """The pages of items, below /TOKEN/."""
     site = Pages(list(items), f"/{token}/")
     folder = resources.files("tokpack.look.pages")
-    sheet = style() + folder.joinpath("view.css").read_text("utf-8")
-    scripts = dict(
-        zip(SCRIPTS, (plotly(), folder.joinpath("view.js").read_text("utf-8")), strict=True)
-    )
+    sheet = shared("page.css") + folder.joinpath("view.css").read_text("utf-8")
+    texts = plotly(), folder.joinpath("view.js").read_text("utf-8"), shared(TABLES)
+    scripts = dict(zip((*SCRIPTS, TABLES), texts, strict=True))
 
     def front(request: Request) -> Response:
         return HTMLResponse(home_page(site))
@@ -225,7 +229,7 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
     routes = [
         Route("/", front),
         Route("/style.css", css),
-        *(Route(f"/{name}", script) for name in SCRIPTS),
+        *(Route(f"/{name}", script) for name in scripts),
         Route("/{item}/", page),
         Route("/{item}/{page}", page),
     ]

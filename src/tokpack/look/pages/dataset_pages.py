@@ -14,17 +14,19 @@ from tokpack.dataset.table import OWN
 from tokpack.display import brief as value_text
 from tokpack.display import shown
 from tokpack.errors import UsageError
+from tokpack.look.facts import bases, dataset_facts, few, size_text
 from tokpack.look.page import figures, length_figures
 from tokpack.look.pages.items import TOKENS
 from tokpack.look.pages.site import choose, field, pager, steps_around
 from tokpack.look.plots import SERIES, Html, html, none, table, tag, tiles
-from tokpack.quantities import bytes_text, counted
+from tokpack.quantities import counted
 from tokpack.sources.sql import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
+    from tokpack.dataset import MMapIndexedDataset
     from tokpack.dataset.spelling import Spelling
     from tokpack.look.pages.items import DatasetItem
     from tokpack.look.pages.site import Pages, Query
@@ -121,16 +123,11 @@ def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> H
     """A dataset: facts, figures that are cheap or requested, and links to its documents."""
     data, figures_of = item.dataset, query.text("figures")
     notes = [tag("li", note) for note in item.notes]
-    parts = [tag("ul", *notes, class_="warnings") if notes else "", _ways(site, number, item)]
+    alarm = tag("ul", *notes, class_="warnings") if notes else ""
+    parts = [alarm, _ways(site, number, item), _view(site, data)]
     if figures_of == "all" or data.token_count <= CHEAP_TOKENS:
         return site.page(f"Dataset {item.name}", *parts, figures([item.stats]), item=number)
-    facts = [
-        ("documents", f"{data.documents:,}"),
-        ("sequences", f"{len(data):,}"),
-        ("tokens", f"{data.token_count:,}"),
-        ("size", f"{bytes_text(data.token_count * data.dtype.itemsize)} of {data.dtype.name}"),
-        ("tokenizer", item.tokenizer),
-    ]
+    facts = dataset_facts(data, item.tokenizer)
     lengths, words = Html(), f"count all {data.token_count:,} tokens, which reads the whole dataset"
     more = [site.link(words, number, figures="all")]
     if figures_of == "lengths" or len(data) <= CHEAP_SEQUENCES:
@@ -138,8 +135,19 @@ def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> H
     else:
         words = f"read the lengths of all {len(data):,} sequences"
         more.append(site.link(words, number, figures="lengths"))
-    parts += [tag("section", tiles(facts)), lengths, steps_around(*more)]
+    parts += [tag("section", tiles(facts.items())), lengths, steps_around(*more)]
     return site.page(f"Dataset {item.name}", *parts, item=number)
+
+
+def _view(site: Pages, data: MMapIndexedDataset) -> Html:
+    """The datasets that a view selects from, and its own size; nothing for other datasets."""
+    if data.view is None:
+        return html()
+    names = few([site.named(one) for one in bases(data)])
+    links = [html(", " if n else "", name) for n, name in enumerate(names)]
+    count = counted(int(data.view.document_starts[-1]), "document")
+    end = f": {data.documents:,} of {count}, a list of {size_text(data)}"
+    return tag("p", "A view of ", *links, end)
 
 
 def _ways(site: Pages, number: int, item: DatasetItem, text: str = "") -> Html:

@@ -22,6 +22,7 @@ from tokpack.encoding import UNFINISHED_SUFFIX
 from tokpack.encoding.status import begun_prefix, run_status
 from tokpack.errors import InputError, TokpackError, UsageError, worded
 from tokpack.look import Stats, stats
+from tokpack.look.facts import tokenizer_name
 from tokpack.look.pages.run_pages import RunPoints
 from tokpack.samples.blend.datasets import find_prefix
 from tokpack.samples.blend.file import is_blend_file, read_words
@@ -140,11 +141,10 @@ class DatasetItem:
     @property
     def tokenizer(self) -> str:
         """The name of its tokenizer in the manifest."""
-        name = "not known"
         with suppress(TokpackError):  # of a broken manifest; the page of the dataset says so
             if (manifest := self.dataset.manifest) is not None:
-                name = str(manifest.tokenizer.get("name", name))
-        return os.path.basename(name) if os.path.isabs(name) else name
+                return tokenizer_name(manifest.tokenizer)
+        return tokenizer_name(None)
 
     @property
     def notes(self) -> list[str]:

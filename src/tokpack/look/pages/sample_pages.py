@@ -4,15 +4,23 @@ document.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
+from tokpack.look.page import blend_figures
 from tokpack.look.pages.dataset_pages import brief, source_of, token_text
 from tokpack.look.pages.site import field, pager, steps_around
-from tokpack.look.plots import Html, bar, html, key, none, section, stack, table, tag, tiles
-from tokpack.quantities import counted, percent
-from tokpack.samples.blend.blended import blend_order
+from tokpack.look.plots import (
+    Html,
+    html,
+    key,
+    none,
+    stack,
+    table,
+    tag,
+    tiles,
+)
+from tokpack.quantities import counted
 from tokpack.samples.look import find, look
 
 if TYPE_CHECKING:
@@ -20,7 +28,7 @@ if TYPE_CHECKING:
 
     from tokpack.look.pages.items import BlendItem, DatasetItem, RunItem
     from tokpack.look.pages.site import Pages, Query
-    from tokpack.samples.blend.plan import BlendPlan, Mixture
+    from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.look import SamplePiece, SampleView
     from tokpack.trainer.checkpoints.history import RunHistory
     from tokpack.trainer.config.schedule import Step
@@ -213,7 +221,7 @@ def blend_page(site: Pages, number: int, item: BlendItem | RunItem, query: Query
         tag("ul", *notes, class_="warnings") if notes else "",
         tag("div", site.link("first sample", number, "sample", number=0), jump, class_="ask"),
         _settings(plan),
-        *(_mixture(site, mixture) for mixture in plan.mixtures if mixture.portions),
+        *(blend_figures(one, site.named) for one in plan.mixtures if one.portions),
         item=number,
     )
 
@@ -225,49 +233,3 @@ def _settings(plan: BlendPlan) -> Html:
     values |= {name: value for name, value in spec.options.items() if value}
     facts = ((name.replace("_", " "), v) for name, v in values.items() if v is not None)
     return tag("section", tiles(facts))
-
-
-def _mixture(site: Pages, mixture: Mixture) -> Html:
-    usage, ends = mixture.usage, _first_ends(mixture)
-    largest = max((one.share for one in usage), default=1.0)
-    rows = [
-        [
-            _named(site, index, portion.prefix),
-            f"{portion.documents:,}",
-            f"{portion.tokens:,}",
-            "by size" if portion.weight is None else f"{portion.weight:.6g}",
-            html(bar(share / largest, index), percent(share, 1)),
-            f"{samples:,.0f}",
-            f"{epochs:.2f}",
-            "" if end is None else f"{end:,}",
-        ]
-        for index, ((portion, share, samples, epochs), end) in enumerate(
-            zip(usage, ends, strict=True)
-        )
-    ]
-    head = ["dataset", "documents", "tokens", "weight", "share", "samples", "epochs", "used up at"]
-    tokens = mixture.samples * mixture.spec.seq_length
-    return section(
-        mixture.name,
-        tag("p", f"{mixture.samples:,} samples, {tokens:,} tokens"),
-        table(head, rows, "numbers"),
-    )
-
-
-def _named(site: Pages, index: int, prefix: str) -> Html:
-    number = site.number_of(prefix)
-    name = prefix if number is None else site.link(prefix, number)
-    return key(index, name)
-
-
-def _first_ends(mixture: Mixture) -> list[int | None]:
-    """The sample at which each dataset begins its second epoch; None if it does not."""
-    size, order = mixture.samples, blend_order(mixture.phases)
-    lengths = [mixture.epoch_samples(portion) for portion in mixture.portions]
-    counts = order.counts(size).tolist()
-    return [
-        bisect_left(range(size), length, key=lambda g, i=i: int(order.counts(g)[i]))  # type: ignore[misc]
-        if counts[i] > length
-        else None
-        for i, length in enumerate(lengths)
-    ]

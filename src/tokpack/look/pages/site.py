@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from tokpack.look.pages.items import Item
 
-SCRIPTS = ("plotly.js", "view.js")
+SCRIPTS = ("plotly.js", "view.js")  # of pages with curves
+TABLES = "tables.js"  # of all
 # The id of the style sheet to which plotly adds its rules. The policy would refuse one of its own.
 PLOTLY_SHEET = "plotly.js-style-global"
 _MOST = 2**62  # of a number in an address
@@ -84,6 +85,11 @@ class Pages:
             None,
         )
 
+    def named(self, prefix: str) -> object:
+        """The name of a dataset, a link to its page if it has one."""
+        number = self.number_of(prefix)
+        return prefix if number is None else self.link(prefix, number)
+
     def add(self, item: Item) -> int:
         """Add an item, unless it is there already. Returns its number."""
         number = self.number_of(item.name)
@@ -107,6 +113,7 @@ class Pages:
         ways = [self.link("tokpack view")]
         if item is not None:
             ways.append(self.link(f"{self.items[item].kind} {self.items[item].name}", item))
+        scripts = [*(SCRIPTS if drawn else ()), TABLES]
         head = tag(
             "head",
             tag("meta", charset="utf-8"),
@@ -114,7 +121,7 @@ class Pages:
             tag("title", title),
             tag("meta", http_equiv="refresh", content=refresh) if refresh else "",
             tag("link", id=PLOTLY_SHEET, rel="stylesheet", href=f"{self.base}style.css"),
-            *(tag("script", src=self.base + name, defer=True) for name in SCRIPTS if drawn),
+            *(tag("script", src=self.base + name, defer=True) for name in scripts),
         )
         body = tag("body", tag("nav", *ways), tag("main", tag("h1", title), *parts))
         return html(Html("<!doctype html>\n"), tag("html", head, body, lang="en"))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
+from tokpack.display import drawn
 from tokpack.errors import UsageError, option
 from tokpack.samples.batch import SampleDataset
 from tokpack.samples.blend.datasets import check_tokenizers
@@ -325,6 +326,8 @@ class BlendedDataset(SampleDataset):
         pairs = zip(self.datasets, self.weights, strict=True)
         shares = ", ".join(f"{weight:.3g} {one.path_prefix}" for one, weight in pairs)
         return f"BlendedDataset({shares}; {self._size} samples of {self.seq_length})"
+
+    _repr_html_ = drawn
 
     def _digest(self, consumed: int | None) -> str:
         """The fingerprint of the first ``consumed`` samples, at least one; None for all of them."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokpack.display import drawn
 from tokpack.errors import OutputError, UsageError, option
 from tokpack.option import options_of
 from tokpack.samples.blend.blended import BlendedDataset
@@ -45,6 +46,8 @@ class Blends:
 
     def __repr__(self) -> str:
         return f"Blends(train={self.train!r}, valid={self.valid!r}, test={self.test!r})"
+
+    _repr_html_ = drawn
 
 
 def open_blend(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokpack.display import drawn
 from tokpack.errors import UsageError, option, worded
 from tokpack.option import MOST
 from tokpack.samples.blend.blended import Phase, blend_order, longest
@@ -312,6 +313,8 @@ class BlendPlan:
     valid: Mapping[str, Mixture]
     test: Mixture | None
     opened: Opened = field(repr=False)
+
+    _repr_html_ = drawn
 
     @property
     def mixtures(self) -> list[Mixture]:
