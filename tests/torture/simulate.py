@@ -85,6 +85,19 @@ def _makers(own: Round) -> None:
     own.finish()
 
 
+def _takers(own: Round) -> None:
+    """Machines take shards, each the next free one, until none is left; then one commits."""
+    studio = own.studio
+    own.world.model.objects |= studio.states["plain", "planned"]
+    own.has_leases = True
+    for number in range(own.rng.choice((2, 2, 3, 4))):
+        host = number - 1 if number and own.rng.random() < 0.2 else number  # or a process beside it
+        own.start(f"taker{host}", [("take", studio.take)])
+    own.end()
+    own.has_leases = False
+    own.finish()
+
+
 def _ray(own: Round) -> None:
     """A cluster makes the shards, and loses nodes; somebody makes shards beside it."""
     studio = own.studio
@@ -274,6 +287,7 @@ def _call(act: Callable[..., Any], *arguments: Any, **more: Any) -> Callable[[],
 SCENARIOS: dict[str, Scenario] = {
     "makers": (_makers, 60),
     "ray": (_ray, 8),
+    "takers": (_takers, 12),
     "rules": (_rules, 8),
     "whole": (_whole, 14),
     "others": (_others, 6),

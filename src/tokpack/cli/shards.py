@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli import summary, terminal
 from tokpack.cli.parser import Group, flag_names, flags, given_options, parse
 from tokpack.counts import counts_last
-from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
+from tokpack.errors import BusyError, TokpackError, UsageError, WorkerError
 from tokpack.quantities import bytes_text, count_text, counted, time_text
 from tokpack.shards import SHARD_BYTES
 from tokpack.storage.objects.urls import is_url
@@ -38,8 +38,9 @@ GROUP = Group(
         *flags(
             """
             --plan PREFIX          make shards of what `tokpack shards plan` has planned
-            --shard N|N,N-N|auto   which ones; auto: the number of this task of a Slurm, Kubernetes,
-                                   ... array
+            --shard N|N,N-N|auto|next  which ones; auto: the number of this task of a Slurm,
+                                   Kubernetes, ... array; next: a free one, and so on until all
+                                   are done
             --engine local|ray     this machine, or a Ray cluster, with a task for each shard
                                    (local)
             --ray-address ADDRESS  of the cluster ($RAY_ADDRESS, else the one on this machine)
@@ -57,9 +58,11 @@ _BESIDE_A_PLAN = frozenset(
 
 def encode(arguments: argparse.Namespace, page: Page) -> int:
     """Make the shards of ``encode --plan``, one after the other."""
+    from tokpack.encoding.status import may_pass
     from tokpack.shards.cut import encode_shard
     from tokpack.shards.drive import numbers_of
     from tokpack.shards.plan import load_plan
+    from tokpack.shards.take import free_shards
 
     if not (arguments.plan and arguments.shard):
         raise UsageError("--plan PREFIX and --shard N belong together")
@@ -69,11 +72,23 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
             what = flags.get(name, "INPUT")
             raise UsageError(f"{what} beside --plan: the plan says it; leave it out")
     prefix, plan = load_plan(arguments.plan)
+    takes = arguments.shard == "next"
+    named = [] if takes else numbers_of(arguments.shard, plan.shards)
+    numbers = free_shards(plan, prefix) if takes else ((number, None) for number in named)
     datasets = []
-    for number in numbers_of(arguments.shard, plan.shards):
-        with terminal.Reporter(arguments.log_interval) as report, _outcome_is_told():
-            options = given_options(encode_shard, arguments)
-            manifests = encode_shard(plan, prefix, number, **options, progress=report)
+    for number, lease in numbers:
+        try:
+            with terminal.Reporter(arguments.log_interval) as report, _outcome_is_told():
+                options = given_options(encode_shard, arguments)
+                manifests = encode_shard(
+                    plan, prefix, number, **options, progress=report, lease=lease
+                )
+        except TokpackError as error:
+            if not takes or (may_pass(error) and not isinstance(error, BusyError)):
+                raise
+            if not isinstance(error, BusyError):
+                terminal.note(f"shard {number} failed: {error}")
+            continue
         names = plan.prefixes(prefix, number).values()
         for name, manifest in zip(names, manifests, strict=True):
             there = "" if report.first else " (it was there)"
@@ -86,6 +101,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
 @contextmanager
 def _outcome_is_told() -> Iterator[None]:
     """Tell the caller by the exit code whether another try may succeed."""
+    from tokpack.encoding.status import may_pass
     from tokpack.shards.drive import BUSY
 
     try:
@@ -94,7 +110,7 @@ def _outcome_is_told() -> Iterator[None]:
         error.exit_code = BUSY
         raise
     except TokpackError as error:
-        if isinstance(error, UnreachableError) or isinstance(error.__cause__, UnreachableError):
+        if may_pass(error):
             error.exit_code = WorkerError.exit_code
         raise
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from tokpack.encoding import (
 )
 from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, PlannedRun, prepare
 from tokpack.encoding.status import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporter
-from tokpack.errors import InputError, UsageError, option
+from tokpack.errors import BusyError, InputError, UsageError, option
 from tokpack.quantities import bytes_text
 from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, check_current, prefix_of, remove_replaced, report_path
@@ -29,7 +30,7 @@ from tokpack.storage.objects.urls import is_url, shown
 from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tokpack.dataset import Manifest
     from tokpack.encoding import EncodeOptions
@@ -196,13 +197,14 @@ def encode_shard(
     scratch: str | None = None,
     overwrite: bool = False,
     progress: Show | None = None,
+    lease: Callable[[bytes], None] | None = None,
 ) -> list[Manifest]:
     """Make a shard of the dataset ``prefix``, unless it exists. Returns its manifests, by key.
 
     With ``overwrite`` it is made in any case, in place of a dataset with its name. Two machines may
-    make it at the same time: the bytes are the same. Raises as ``encode`` does, ResumeError if this
-    machine would not make the planned bytes, and BusyError if another process makes it on the same
-    disk.
+    make it at the same time: the bytes are the same. With a ``lease``, see ``take``, only one does.
+    Raises as ``encode`` does, ResumeError if this machine would not make the planned bytes, and
+    BusyError if another process makes it on the same disk, or has taken the lease.
     """
     shard = plan.shard(number)
     if plan.replaced:
@@ -216,23 +218,27 @@ def encode_shard(
     with (
         ends_on_sigterm(),
         RunReporter(
-            lambda content: storage_of(report).put(report, content, "overwrite"),
+            lease or (lambda content: storage_of(report).put(report, content, "overwrite")),
             progress,
             shard=number,
             beat=beat,
         ) as reporter,
     ):
+        if lease:
+            reporter.begin()
         manifests = encode_planned(
             lambda: _planned(plan, shard, options),
             options,
             progress=reporter,
             check=lambda: check_current(plan, prefix),
+            beat=reporter.beat if lease else lambda: None,
         )
     if reporter.has_told:  # false if the shard existed already
         counts = {
             name: getattr(manifests[0], name) for name in ("documents", "tokens", "text_bytes")
         }
-        reporter.end("done", done=reporter.last.total, **counts)
+        with suppress(BusyError):  # who has taken it will find it done
+            reporter.end("done", done=reporter.last.total, **counts)
     return manifests
 
 

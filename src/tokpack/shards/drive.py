@@ -17,7 +17,7 @@ from tokpack.shards.commit import survey
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokpack.progress import Show
     from tokpack.shards.commit import ShardStatus
@@ -104,7 +104,7 @@ class ShardRunner:
                     if self._is_due(one):
                         self._begin(one.number)
                 if not self._tasks and self._failed:
-                    raise WorkerError(_failures(self._failed))
+                    raise WorkerError(failures(self._failed) + ": run again to make the rest")
                 self._wait()
         finally:
             for handle in self._tasks.values():
@@ -180,9 +180,10 @@ def _last_line(output: str) -> str:
     return lines[-1].removeprefix("tokpack: error: ") if lines else ""
 
 
-def _failures(failed: dict[int, str]) -> str:
+def failures(failed: Mapping[int, str]) -> str:
+    """What is said of shards that failed."""
     words = [f"shard {number}: {text}" for number, text in sorted(failed.items())]
-    return "; ".join(words) + "; what is done stays: run again to make the rest"
+    return "; ".join(words) + "; what is done stays"
 
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -213,7 +214,7 @@ def numbers_of(text: str, shards: int) -> list[int]:
     for word in text.split(","):
         match = _RANGE.fullmatch(word.strip())
         if match is None:
-            raise UsageError(f"{named}: not a number, a list such as 3,5-7, or auto")
+            raise UsageError(f"{named}: not a number, a list such as 3,5-7, auto or next")
         begin, end = int(match[1]), int(match[2] or match[1])
         if end < begin or end >= shards:
             raise UsageError(f"{named}: the plan has the shards 0 to {shards - 1}")

@@ -88,6 +88,7 @@ def send(
     url: str,
     mode: PutMode = "overwrite",
     *,
+    on_bytes: Callable[[int], None] = lambda size: None,
     begun: Callable[[str], None] = lambda upload: None,
     check: Callable[[], None] = lambda: None,
 ) -> StoredObject:
@@ -103,7 +104,7 @@ def send(
     if whole.size <= limits.PART_BYTES:
         check()
         return write([whole], url, mode)
-    return compose(url, [whole], mode=mode, begun=begun, check=check)
+    return compose(url, [whole], on_bytes, mode, begun=begun, check=check)
 
 
 def compose(
