@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 
 ShardState = Literal["done", "running", "lost", "failed", "stopped", "open"]
-_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,8 @@ def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> 
 
     A shard is done when its files exist; its manifest is written last. Their content is checked by
     ``commit``. A report that is the last one in ``before`` is not read again. Of very many only
-    some are read, those that are silent for the longest time first: what is not done then counts as
-    running, or lost, by the time of its report.
+    some are read, those that are silent for the longest time and those that tell most: of others
+    what is not done counts as running, or lost, by the time of its report.
     """
     files: dict[str, ListedFile] = {}
     for name in plan.whole(prefix).values():
@@ -81,14 +79,21 @@ def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> 
     }
     new = [number for number in versions if number not in reports]
     if len(new) > (most := max(_MOST_READ, plan.shards // 100)):
-        silent = sorted((versions[n].written, n) for n in new if sizes[n] is None)
-        new = [number for _, number in silent[:most]]
+        new = sorted((n for n in new if sizes[n] is None), key=lambda n: versions[n].written)
+        # The longest ones have a message: their shards failed.
+        long = sorted(new[most // 2 :], key=lambda n: -versions[n].size)
+        new = new[: most // 2] + long[: most // 2]
     reports |= _read_reports(prefix, {number: versions[number].written for number in new})
-    width = _DIGITS.findall(plan.deciding["dtype"])
+    width = item_size(plan.deciding["dtype"])
     return [
-        _status(number, size, reports, versions.get(number), int(width[0]) // 8)
+        _status(number, size, reports, versions.get(number), width)
         for number, size in enumerate(sizes)
     ]
+
+
+def item_size(dtype: str) -> int:
+    """The bytes of an id: 2 for uint16."""
+    return int(dtype.lstrip("uint")) // 8
 
 
 def _token_bytes(
