@@ -300,9 +300,11 @@ class Engine:
         self._lost: set[Machine] = set()
 
     def start(self, arguments: Sequence[str]) -> Machine:
-        number = int(arguments[arguments.index("--shard") + 1])
+        which = arguments[arguments.index("--shard") + 1]
         name = f"node{len(self._world.machines)}"
-        return self._world.start(name, lambda: self._studio.shard(number))
+        if which == "next":
+            return self._world.start(name, self._studio.take)
+        return self._world.start(name, lambda: self._studio.shard(int(which)))
 
     def ended(
         self, handles: Sequence[Machine], seconds: float

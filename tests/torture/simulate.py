@@ -111,6 +111,21 @@ def _ray(own: Round) -> None:
     own.finish()
 
 
+def _slurm(own: Round) -> None:
+    """Tasks of a cluster take shards, and nodes are lost; who started them may be, too."""
+    studio = own.studio
+    own.has_leases = True
+
+    def drive() -> None:
+        plan, takers = ShardPlan.load(PILE), own.rng.choice((1, 2, 3))
+        ShardRunner(plan, PILE, Engine(studio), takers=takers).run()
+
+    own.start("head", [("plan", _call(studio.plan, "plain")), ("drive", drive)])
+    own.end()
+    own.has_leases = False
+    own.finish()
+
+
 def _rules(own: Round) -> None:
     """The store removes what it takes for old: uploads, and files of shards."""
     own.removes = True
@@ -287,6 +302,7 @@ def _call(act: Callable[..., Any], *arguments: Any, **more: Any) -> Callable[[],
 SCENARIOS: dict[str, Scenario] = {
     "makers": (_makers, 60),
     "ray": (_ray, 8),
+    "slurm": (_slurm, 6),
     "takers": (_takers, 12),
     "rules": (_rules, 8),
     "whole": (_whole, 14),
