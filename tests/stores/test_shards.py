@@ -19,7 +19,7 @@ from tokpack.encoding import EncodeOptions, status
 from tokpack.errors import OutputError, StoreError, UsageError
 from tokpack.shards import commit as shards_commit
 from tokpack.shards.commit import commit, survey
-from tokpack.shards.cut import encode_shard, make_shard_plan
+from tokpack.shards.cut import check_fits, encode_shard, make_shard_plan
 from tokpack.shards.plan import ShardPlan, save_plan
 from tokpack.sources import parts
 from tokpack.storage.disk.durable import UNFINISHED
@@ -155,6 +155,7 @@ def test_many_shards_are_looked_at_by_few_requests(
     plan = make_shard_plan(EncodeOptions(inputs, output=prefix, tokenizer=str(tokenizer)), 1)
     save_plan(plan, prefix)
     assert plan.shards == 8
+    assert check_fits(plan, prefix, machines=8, disk=0) == []  # it writes on conditions
     key, now = prefix.removeprefix("s3://texts/"), time.time()
     for number in range(plan.shards):
         report = status.Report(
