@@ -137,10 +137,11 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "encode": (
         (tokpack.encode, tokpack.encode_shard),
         {"plan": "encode_shard's prefix", "engine": "starts commands", "ray_address": "the same"}
+        | {"machines": "the same", "engine_option": "the same"}
         | {"shard_size": "of plan", "dry_run": "shows; chat.render does"},
     ),
     "shards plan": ((tokpack.plan,), {}),
-    "shards status": ((tokpack.status,), {"all": "all are in the list"}),
+    "shards status": ((tokpack.status,), {"all": "all are in the list", "watch": "a loop"}),
     "shards commit": ((tokpack.commit,), {"data_path": "tokpack.shards.commit.data_path"}),
     "verify": (
         (tokpack.verify,),

@@ -27,6 +27,11 @@ REASONS = {
     "tokpack/look/pages/items.py": ("--{}", "of view, whose pages have no other words"),
     "tokpack/option.py": ("--{}", "made here"),
     "tokpack/shards/drive.py": ("--plan --shard", "a command that is run"),
+    "tokpack/shards/slurm_engine.py": (
+        "--array --cpus-per-task --job-name --ntasks --open-mode --output --parsable --partition "
+        "--requeue --workers --{}",
+        "of sbatch, and of a command that is run",
+    ),
     "tokpack/sources/archives.py": ("--sparse", "of tar"),
     "trainer/checkpoints/history.py": ("--log-dir --save", "of train, in messages of others"),
     "trainer/checkpoints/ranks.py": (

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
 from tokpack.shards.commit import ranges
-from tokpack.shards.cut import _shards, make_shard_plan
+from tokpack.shards.cut import _shards, check_fits, make_shard_plan
 from tokpack.shards.drive import numbers_of
 from tokpack.shards.plan import ShardPlan, plan_path, prefix_of, save_plan
 from tokpack.sources import Part, Source
@@ -236,3 +236,15 @@ def test_the_task_of_an_array(
 def test_shards_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="shard="):
         numbers_of(text, 7)
+
+
+def test_what_does_not_fit_a_cluster_is_said(corpus: Corpus, tmp_path: Path) -> None:
+    options = EncodeOptions(tuple(corpus.units), output=str(tmp_path / "pile"), **corpus.options)  # type: ignore[arg-type]
+    plan = make_shard_plan(options, 1)
+    assert check_fits(plan, options.output, machines=plan.shards, disk=1) == []
+    (said,) = check_fits(plan, options.output, machines=plan.shards + 2, disk=1)
+    assert f"of {plan.shards + 2} machines 2 would have nothing to do" in said
+    with pytest.raises(UsageError, match=r"the largest shard takes some [\d.]+ MB of local disk"):
+        check_fits(plan, "s3://tokens/pile", machines=1, disk=1000)
+    (said,) = check_fits(plan, "memory://tokens/pile", machines=1, disk=0)
+    assert "this store does not compare before it writes" in said

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,14 @@ import tokpack
 from tokpack.cli import main
 from tokpack.dataset import Manifest, MMapIndexedDataset, Origins
 from tokpack.encoding import EncodeOptions
-from tokpack.encoding.status import LOST_SECONDS
-from tokpack.errors import FormatError, InputError, OutputError, WorkerError
+from tokpack.encoding.status import LOST_SECONDS, Report
+from tokpack.errors import BusyError, FormatError, InputError, OutputError, WorkerError
+from tokpack.shards import take
 from tokpack.shards.commit import commit, data_path, survey
 from tokpack.shards.cut import encode_shard, make_shard_plan
 from tokpack.shards.drive import ShardRunner
 from tokpack.shards.plan import ShardPlan, report_path, save_plan
+from tokpack.shards.take import free_shards
 
 if TYPE_CHECKING:
     from shards.conftest import Corpus
@@ -352,6 +355,46 @@ def test_what_is_wrong_is_not_tried_again(corpus: Corpus, tmp_path: Path) -> Non
         ShardRunner(plan, str(prefix), engine, ["-q", "--workers", "1"]).run()
     assert len(engine.begun) == plan.shards
     assert states(plan, prefix).split().count("done") == plan.shards - 1
+
+
+def test_each_takes_the_next_free_shard(corpus: Corpus, tmp_path: Path) -> None:
+    prefix = tmp_path / "pile"
+    plan = planned(corpus, prefix, size=SHARD_BYTES)
+    command = ["-m", "tokpack", "encode", "--plan", str(prefix), "--shard", "next"]
+    others = [
+        forked.Process([*command, "-q", "--workers", "1"], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    made = [path for other in others for path in other.communicate()[0].split()]
+    assert [other.returncode for other in others] == [0, 0]
+    assert sorted(made) == [f"{prefix}-{n:05d}" for n in range(plan.shards)]
+    commit(plan, str(prefix))
+    tokpack.merge([prefix], tmp_path / "one")
+    assert dataset(tmp_path / "one") == dataset(corpus.whole)
+
+
+def test_what_a_lost_machine_has_is_taken_and_what_failed_is_not(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(take, "LOST_SECONDS", 0.5)
+    monkeypatch.setattr(take, "LOCAL_BEAT_SECONDS", 0.1)
+    prefix = tmp_path / "pile"
+    three = [corpus.units[0], *corpus.inputs[3:5]]
+    plan = planned(corpus, prefix, three, on_error="fail", max_rejects=None)
+    reports = [Path(report_path(str(prefix), number)) for number in range(3)]
+    now = time.time()
+    lost = Report(2, "running", "other", 1, began=now, told=now + 9999)
+    reports[2].write_text(json.dumps(asdict(lost)))
+    command = ["encode", "--plan", str(prefix), "--shard", "next", "-q", "--workers", "1"]
+    assert main(command) == 2  # at the end: the others are made first
+    assert states(plan, prefix) == "failed done done"
+    with pytest.raises(WorkerError, match=r"unit0\.jsonl:6001.*mend that.*--shard 0`"):
+        next(free_shards(plan, str(prefix)))
+    reports[0].unlink()
+    number, lease = next(free_shards(plan, str(prefix)))
+    reports[0].write_text(json.dumps(asdict(lost)))
+    with pytest.raises(BusyError, match="another process has taken shard 0"):
+        encode_shard(plan, str(prefix), number, workers=1, lease=lease)
 
 
 def test_another_that_makes_a_shard_is_waited_for(corpus: Corpus, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,12 +13,15 @@ from support.stores import Fault, Store
 
 import tokpack
 from tokpack.cli import main
+from tokpack.cli.commands import shards_status
 from tokpack.dataset import Manifest
 from tokpack.encoding import EncodeOptions, status
 from tokpack.errors import OutputError, StoreError, UsageError
+from tokpack.shards import commit as shards_commit
 from tokpack.shards.commit import commit, survey
-from tokpack.shards.cut import encode_shard, make_shard_plan
+from tokpack.shards.cut import check_fits, encode_shard, make_shard_plan
 from tokpack.shards.plan import ShardPlan, save_plan
+from tokpack.sources import parts
 from tokpack.storage.disk.durable import UNFINISHED
 from tokpack.storage.objects import access
 
@@ -134,6 +138,52 @@ def test_a_store_that_is_silent_is_worth_another_try(
     command = ["encode", "--plan", url, "--shard", "0", "-q", "--workers", "1"]
     assert main(command) == 2  # as a machine that is lost, not as a bad record
     assert "503" in capsys.readouterr().err
+
+
+def test_many_shards_are_looked_at_by_few_requests(
+    store: Store,
+    tokenizer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(shards_commit, "_MOST_READ", 4)
+    monkeypatch.setattr(parts, "_SMALL_GROUP", 0)
+    prefix = f"s3://texts/{tmp_path.name}/many"
+    text = b'{"text": "a b"}\n'
+    inputs = tuple(store.s3.put(f"{tmp_path.name}/{n}.jsonl", text) for n in range(8))
+    plan = make_shard_plan(EncodeOptions(inputs, output=prefix, tokenizer=str(tokenizer)), 1)
+    save_plan(plan, prefix)
+    assert plan.shards == 8
+    assert check_fits(plan, prefix, machines=8, disk=0) == []  # it writes on conditions
+    key, now = prefix.removeprefix("s3://texts/"), time.time()
+    for number in range(plan.shards):
+        report = status.Report(
+            number, "running", f"node{number}", 7, now - 10, now, 1, 2, tokens=90
+        )
+        if number == 0:
+            report = replace(report, state="failed", message="a bad record, and much to say")
+        store.s3.put(f"{key}.plan/{number:05d}.json", json.dumps(asdict(report)).encode())
+    for suffix in ("bin", "idx", "json"):
+        store.s3.put(f"{key}-00001.{suffix}", b"12345678")
+    store.plan.requests.clear()
+    shards = survey(plan, prefix)
+    assert len(store.plan.requests) <= 2 + 2 * 4
+    states = ["failed", "done", *["running"] * (plan.shards - 2)]
+    assert [one.state for one in shards] == states
+    assert (shards[1].tokens, shards[1].report) == (4, None)  # of uint16
+    while any(one.report is None for one in shards if one.state != "done"):
+        shards = survey(plan, prefix, shards)
+    monkeypatch.setattr(shards_status, "_WATCH_SECONDS", 0.0)
+    looks = iter([shards, [replace(one, state="done") for one in shards]])
+    monkeypatch.setattr(shards_commit, "survey", lambda *_: next(looks))
+    assert main(["shards", "status", prefix, "--watch"]) == 0
+    said = capsys.readouterr().out
+    assert f"1 failed, 1 done, {plan.shards - 2} running" in said
+    assert f"{9 * (plan.shards - 2)} tokens/s, some " in said
+    assert "slowest  node2, 9 tokens/s" in said
+    assert "failed       0  node0, 10 s, 90 tokens, a bad record" in said
+    assert "all are there: tokpack shards commit" in said
 
 
 def test_a_url_with_a_secret_is_in_no_plan(store: Store, tokenizer: Path) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ from tokpack.shards import cut
 from tokpack.shards.commit import commit
 from tokpack.shards.drive import BUSY, CommandResult
 from tokpack.shards.plan import ShardPlan, save_plan
+from tokpack.shards.take import free_shards
 from tokpack.sources import parts
 from tokpack.storage.objects import access, cache, upload, urls
 
@@ -163,6 +164,19 @@ class Studio:
             plan, PILE, number % plan.shards, workers=1, scratch=self.own_folder("scratch")
         )
 
+    def take(self) -> None:
+        """Make free shards until all are done."""
+        plan = ShardPlan.load(PILE)
+        for number, lease in free_shards(plan, PILE):
+            scratch = self.own_folder("scratch")
+            with suppress(BusyError):
+                cut.encode_shard(plan, PILE, number, workers=1, scratch=scratch, lease=lease)
+        for prefix in (
+            name for n in range(plan.shards) for name in plan.prefixes(PILE, n).values()
+        ):
+            if any(path(prefix) not in self.world.model.objects for path in _PATHS):
+                self.world.violate(f"who takes shards until all are done leaves {prefix}")
+
     def commit(self, *, overwrite: bool = False) -> None:
         commit(ShardPlan.load(PILE), PILE, overwrite=overwrite)
 
@@ -286,9 +300,11 @@ class Engine:
         self._lost: set[Machine] = set()
 
     def start(self, arguments: Sequence[str]) -> Machine:
-        number = int(arguments[arguments.index("--shard") + 1])
+        which = arguments[arguments.index("--shard") + 1]
         name = f"node{len(self._world.machines)}"
-        return self._world.start(name, lambda: self._studio.shard(number))
+        if which == "next":
+            return self._world.start(name, self._studio.take)
+        return self._world.start(name, lambda: self._studio.shard(int(which)))
 
     def ended(
         self, handles: Sequence[Machine], seconds: float

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from support.simulated_machines import EndlessError, Killed, World
 from support.simulated_protocol import BUCKET, MERGED, PILE, WHOLE, Studio, told_of_bin
+from tokpack.encoding.status import LOST_SECONDS, parse_report
 from tokpack.errors import TokpackError
 from tokpack.shards.plan import plan_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    from tokpack.encoding.status import Report
 
 FAULTS = (0.0, 0.01, 0.03, 0.08)
 _RESTARTED, _TRIES = 0.7, 3
@@ -47,6 +50,8 @@ class Round:
         self.settled: dict[str, dict[str, bytes]] = {}  # finished datasets, which stay: their files
         self.may_replace = False  # somebody has --overwrite
         self.removes = False  # a rule of the store removes what is old
+        self.has_leases = False  # nobody makes a shard that it has not taken
+        self.leases: dict[str, tuple[Report | None, float]] = {}  # of shards: the report, and when
         self.done: Counter[str] = Counter()
         acts, weights = zip(*scenarios, strict=True)
         (self.scenario,) = self.rng.choices(acts, weights)
@@ -145,10 +150,22 @@ class Round:
             del self.settled[prefix]
         if url == f"{PILE}.json" and there is None:
             self.committed.clear()  # a late one that comes back has been removed with its shards
+        if self.has_leases and prefix == f"{PILE}.plan/{url[-10:-5]}":
+            self._check_lease(url, there)
         if prefix := _prefix_of(url):
             if prefix not in (PILE, EVIL) and not self._is_replaced(prefix):
                 self._check_whole(prefix)
             self._check_committed()
+
+    def _check_lease(self, url: str, there: bytes | None) -> None:
+        """Nobody takes a shard from who has told not long ago that it makes it."""
+        now = parse_report(there, url)
+        old, written = self.leases.get(url, (None, 0.0))
+        self.leases[url] = now, self.world.at
+        if now and old and old.state == "running" and self.world.at - written < LOST_SECONDS:
+            makers = [(one.host, one.pid, one.began) for one in (old, now)]
+            if makers[0] != makers[1]:
+                self.world.violate(f"{url}: {now.host} takes the shard, and {old.host} makes it")
 
     def _is_replaced(self, prefix: str) -> bool:
         """Whether it is a shard of a plan that another has replaced: whoever follows that removes

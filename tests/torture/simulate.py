@@ -85,6 +85,19 @@ def _makers(own: Round) -> None:
     own.finish()
 
 
+def _takers(own: Round) -> None:
+    """Machines take shards, each the next free one, until none is left; then one commits."""
+    studio = own.studio
+    own.world.model.objects |= studio.states["plain", "planned"]
+    own.has_leases = True
+    for number in range(own.rng.choice((2, 2, 3, 4))):
+        host = number - 1 if number and own.rng.random() < 0.2 else number  # or a process beside it
+        own.start(f"taker{host}", [("take", studio.take)])
+    own.end()
+    own.has_leases = False
+    own.finish()
+
+
 def _ray(own: Round) -> None:
     """A cluster makes the shards, and loses nodes; somebody makes shards beside it."""
     studio = own.studio
@@ -95,6 +108,21 @@ def _ray(own: Round) -> None:
     own.start("head", [("plan", _call(studio.plan, "plain")), ("drive", drive)])
     if own.rng.random() < 0.5:
         own.start("beside", [(f"shard {n}", _call(studio.shard, n)) for n in (2, 0)])
+    own.finish()
+
+
+def _slurm(own: Round) -> None:
+    """Tasks of a cluster take shards, and nodes are lost; who started them may be, too."""
+    studio = own.studio
+    own.has_leases = True
+
+    def drive() -> None:
+        plan, takers = ShardPlan.load(PILE), own.rng.choice((1, 2, 3))
+        ShardRunner(plan, PILE, Engine(studio), takers=takers).run()
+
+    own.start("head", [("plan", _call(studio.plan, "plain")), ("drive", drive)])
+    own.end()
+    own.has_leases = False
     own.finish()
 
 
@@ -274,6 +302,8 @@ def _call(act: Callable[..., Any], *arguments: Any, **more: Any) -> Callable[[],
 SCENARIOS: dict[str, Scenario] = {
     "makers": (_makers, 60),
     "ray": (_ray, 8),
+    "slurm": (_slurm, 6),
+    "takers": (_takers, 12),
     "rules": (_rules, 8),
     "whole": (_whole, 14),
     "others": (_others, 6),

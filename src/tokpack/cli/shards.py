@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from collections import Counter
 from contextlib import contextmanager, redirect_stdout
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import summary, terminal
 from tokpack.cli.parser import Group, flag_names, flags, given_options, parse
 from tokpack.counts import counts_last
-from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
+from tokpack.errors import BusyError, TokpackError, UsageError, WorkerError
 from tokpack.quantities import bytes_text, count_text, counted, time_text
 from tokpack.shards import SHARD_BYTES
 from tokpack.storage.objects.urls import is_url
@@ -38,18 +40,23 @@ GROUP = Group(
         *flags(
             """
             --plan PREFIX          make shards of what `tokpack shards plan` has planned
-            --shard N|N,N-N|auto   which ones; auto: the number of this task of a Slurm, Kubernetes,
-                                   ... array
-            --engine local|ray     this machine, or a Ray cluster, with a task for each shard
-                                   (local)
+            --shard N|N,N-N|auto|next  which ones; auto: the number of this task of a Slurm,
+                                   Kubernetes, ... array; next: a free one, and so on until all
+                                   are done
+            --engine local|ray|slurm  this machine; a Ray cluster, with a task for each shard; or
+                                   a Slurm cluster, with an array of tasks that take shards (local)
+            --machines N           at most so many tasks of Slurm (as many as its partition runs)
+            --engine-option KEY=VALUE  an option of sbatch, such as partition=main, account, time or
+                                   memory; modules=A,B to load; header=FILE, which begins the script
             --ray-address ADDRESS  of the cluster ($RAY_ADDRESS, else the one on this machine)
             """,
             engine={"default": "local"},
+            engine_option={"action": "append", "default": []},
         ),
         SIZE,
     ),
 )
-_SHOWN = 20
+_SHOWN, _TOP = 20, 5
 _BESIDE_A_PLAN = frozenset(
     ("plan", "shard", "workers", "scratch", "overwrite", "log_interval", "json", "quiet", "debug")
 )
@@ -57,9 +64,11 @@ _BESIDE_A_PLAN = frozenset(
 
 def encode(arguments: argparse.Namespace, page: Page) -> int:
     """Make the shards of ``encode --plan``, one after the other."""
+    from tokpack.encoding.status import may_pass
     from tokpack.shards.cut import encode_shard
     from tokpack.shards.drive import numbers_of
     from tokpack.shards.plan import load_plan
+    from tokpack.shards.take import free_shards
 
     if not (arguments.plan and arguments.shard):
         raise UsageError("--plan PREFIX and --shard N belong together")
@@ -69,11 +78,23 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
             what = flags.get(name, "INPUT")
             raise UsageError(f"{what} beside --plan: the plan says it; leave it out")
     prefix, plan = load_plan(arguments.plan)
+    takes = arguments.shard == "next"
+    named = [] if takes else numbers_of(arguments.shard, plan.shards)
+    numbers = free_shards(plan, prefix) if takes else ((number, None) for number in named)
     datasets = []
-    for number in numbers_of(arguments.shard, plan.shards):
-        with terminal.Reporter(arguments.log_interval) as report, _outcome_is_told():
-            options = given_options(encode_shard, arguments)
-            manifests = encode_shard(plan, prefix, number, **options, progress=report)
+    for number, lease in numbers:
+        try:
+            with terminal.Reporter(arguments.log_interval) as report, _outcome_is_told():
+                options = given_options(encode_shard, arguments)
+                manifests = encode_shard(
+                    plan, prefix, number, **options, progress=report, lease=lease
+                )
+        except TokpackError as error:
+            if not takes or (may_pass(error) and not isinstance(error, BusyError)):
+                raise
+            if not isinstance(error, BusyError):
+                terminal.note(f"shard {number} failed: {error}")
+            continue
         names = plan.prefixes(prefix, number).values()
         for name, manifest in zip(names, manifests, strict=True):
             there = "" if report.first else " (it was there)"
@@ -86,6 +107,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
 @contextmanager
 def _outcome_is_told() -> Iterator[None]:
     """Tell the caller by the exit code whether another try may succeed."""
+    from tokpack.encoding.status import may_pass
     from tokpack.shards.drive import BUSY
 
     try:
@@ -94,41 +116,68 @@ def _outcome_is_told() -> Iterator[None]:
         error.exit_code = BUSY
         raise
     except TokpackError as error:
-        if isinstance(error, UnreachableError) or isinstance(error.__cause__, UnreachableError):
+        if may_pass(error):
             error.exit_code = WorkerError.exit_code
         raise
 
 
 def check_engine(arguments: argparse.Namespace) -> None:
     """Refuse flags for an engine if none is requested. UsageError."""
-    for name, is_set in (
-        ("--ray-address", arguments.ray_address is not None),
-        ("--shard-size", arguments.shard_size != SIZE.settings["default"]),
+    is_sized = arguments.shard_size != SIZE.settings["default"]
+    for name, is_set, engines in (
+        ("--ray-address", arguments.ray_address is not None, ("ray",)),
+        ("--machines", arguments.machines is not None, ("slurm",)),
+        ("--engine-option", bool(arguments.engine_option), ("slurm",)),
+        ("--shard-size", is_sized, ("ray", "slurm")),
     ):
-        if is_set and arguments.engine == "local":
-            raise UsageError(f"{name} is for --engine ray, and for tokpack shards plan")
+        if is_set and arguments.engine not in engines:
+            more = ", and for tokpack shards plan" if name == "--shard-size" else ""
+            raise UsageError(f"{name} is for --engine {' or '.join(engines)}{more}")
 
 
 def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) -> int:
-    """Do everything of ``encode --engine``: plan, a task for each shard, commit."""
+    """Do everything of ``encode --engine``: plan, tasks that make the shards, commit."""
     from tokpack.shards.commit import commit
-    from tokpack.shards.cut import make_shard_plan
-    from tokpack.shards.drive import ShardRunner
-    from tokpack.shards.plan import save_plan
-    from tokpack.shards.ray_engine import RayEngine
+    from tokpack.shards.cut import check_fits, make_shard_plan
+    from tokpack.shards.drive import ShardEngine, ShardRunner
+    from tokpack.shards.plan import plan_folder, save_plan
 
     if arguments.files:
         raise UsageError("--files is for one machine: here each shard is one, of --shard-size")
     prefix = options.output if is_url(options.output) else os.path.abspath(options.output)
     plan = make_shard_plan(options, arguments.shard_size)
+    more = ["--quiet", *(["--scratch", arguments.scratch] if arguments.scratch else [])]
+    engine: ShardEngine
+    takers, cpus = 0, arguments.workers or None
     with redirect_stdout(sys.stderr):  # since Ray prints what happens to nodes
-        engine = RayEngine(arguments.ray_address, arguments.workers or None)
-        more = ["--workers", str(engine.cpus), "--quiet"]
-        more += ["--scratch", arguments.scratch] if arguments.scratch else []
+        if arguments.engine == "ray":
+            from tokpack.shards.ray_engine import RayEngine
+
+            engine = RayEngine(arguments.ray_address, cpus)
+            more += ["--workers", str(engine.cpus)]
+        else:
+            from tokpack.shards.slurm_engine import SlurmEngine
+
+            here = os.path.abspath(os.path.basename(prefix)) if is_url(prefix) else prefix
+            # By its name a later command finds the job.
+            name = f"tokpack-{os.path.basename(prefix)}-{sha256(prefix.encode()).hexdigest()[:8]}"
+            given = arguments.engine_option
+            engine = SlurmEngine(name, cpus, given, plan_folder(here), terminal.note)
+            machines = arguments.machines or engine.places
+            disk = 0 if arguments.scratch else engine.disk
+            for text in check_fits(plan, prefix, machines=machines, disk=disk):
+                terminal.note(text)
+            takers = min(machines, plan.shards)
         try:
             plan = save_plan(plan, prefix, overwrite=arguments.overwrite)
             with terminal.Reporter(arguments.log_interval) as report:
-                ShardRunner(plan, prefix, engine, more, show=report, say=terminal.note).run()
+                ShardRunner(
+                    plan, prefix, engine, more, takers=takers, show=report, say=terminal.note
+                ).run()
+        except KeyboardInterrupt:
+            if takers:
+                terminal.note("the tasks go on: the same command takes them up, and commits")
+            raise
         finally:
             engine.close()
     manifests = commit(plan, prefix, overwrite=arguments.overwrite)
@@ -176,16 +225,67 @@ def status_facts(plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus]) 
     return {
         **plan_facts(plan, prefix),
         "states": _counts(statuses),
+        **progress_facts(plan, statuses),
         "missing": missing(statuses),
         "each": [_shard_facts(one) for one in statuses],
     }
 
 
+def progress_facts(plan: ShardPlan, statuses: Sequence[ShardStatus]) -> dict[str, Any]:
+    """How fast a plan is followed, what is slow and what went wrong, for programs.
+
+    Of many machines only some reports were read; the others are taken for equally fast.
+    """
+    states = Counter(one.state for one in statuses)
+    working = [one.report for one in statuses if one.report and one.state == "running"]
+    working = [report for report in working if report.seconds]
+    known = states["running"] / max(1, len(working))
+    speed = known * sum(report.done / report.seconds for report in working)
+    stored = plan.size * (1 - states["done"] / plan.shards) - known * sum(r.done for r in working)
+    hosts: dict[str, list[float]] = {}
+    for report in working:
+        hosts.setdefault(report.host, []).append(report.tokens / report.seconds)
+    slowest = sorted((sum(rates) / len(rates), host) for host, rates in hosts.items())
+    wrong = [one for one in statuses if one.report and one.state in ("failed", "lost", "stopped")]
+    wrong.sort(key=lambda one: one.report.told if one.report else 0, reverse=True)
+    return {
+        "tokens": sum(one.tokens for one in statuses),
+        "tokens_per_second": round(known * sum(r.tokens / r.seconds for r in working)),
+        "seconds_left": round(max(0.0, stored) / speed, 1) if speed else None,
+        "slowest": [
+            {"host": host, "tokens_per_second": round(rate)} for rate, host in slowest[:_TOP]
+        ],
+        "failures": [_shard_facts(one) for one in wrong[:_TOP]],
+    }
+
+
+def show_progress(plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus]) -> None:
+    """Print a screen about how fast a plan is followed, what is slow and what went wrong."""
+    facts = progress_facts(plan, statuses)
+    if sys.stdout.isatty():
+        sys.stdout.write("\x1b[H\x1b[2J")
+    counts = ", ".join(f"{count:,} {state}" for state, count in _counts(statuses).items())
+    terminal.put(f"{time.strftime('%H:%M:%S')} {prefix}: {_shards(plan)}: {counts}")
+    words = [f"{count_text(facts['tokens'])} tokens"]
+    words.append(f"{count_text(facts['tokens_per_second'])} tokens/s")
+    if (left := facts["seconds_left"]) is not None:
+        end = time.strftime("%a %H:%M", time.localtime(time.time() + left))
+        words.append(f"some {time_text(left)} left, until {end}")
+    terminal.put("  " + ", ".join(words))
+    for one in facts["slowest"]:
+        terminal.put(f"  slowest  {one['host']}, {count_text(one['tokens_per_second'])} tokens/s")
+    told = {one.number: one for one in statuses}
+    for one in facts["failures"]:
+        shard = told[one["shard"]]
+        terminal.put(f"  {shard.state:<8} {shard.number:>5}  {_told(shard)}")
+    sys.stdout.flush()
+
+
 def _shard_facts(one: ShardStatus) -> dict[str, Any]:
-    facts: dict[str, Any] = {"shard": one.number, "state": one.state}
+    facts: dict[str, Any] = {"shard": one.number, "state": one.state, "tokens": one.tokens}
     if report := one.report:
         facts |= {"host": report.host, "pid": report.pid, "seconds": round(report.seconds, 1)}
-        facts |= {"tokens": report.tokens, "message": report.message}
+        facts["message"] = report.message
     return facts
 
 
@@ -260,8 +360,8 @@ def _told(one: ShardStatus) -> str:
     words = [f"{report.host}, {time_text(report.seconds)}"]
     if one.state == "running" and report.total:
         words.append(f"{min(1.0, report.done / report.total):.0%}")
-    if report.tokens:
-        words.append(f"{count_text(report.tokens)} tokens")
+    if one.tokens:
+        words.append(f"{count_text(one.tokens)} tokens")
     if report.message:
         words.append(report.message)
     return ", ".join(words)

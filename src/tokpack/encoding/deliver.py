@@ -41,17 +41,23 @@ class Delivery:
     """The upload of a run's datasets; a context, which removes the scratch folder if it is empty.
 
     The attribute ``options`` has the options of the run in the scratch folder. For a shard there is
-    a ``check``, which raises if its plan has been replaced. Files of a shard on the store without a
-    manifest are from another machine that makes the same shard, and are replaced. UsageError for a
-    URL of a web server, to which nothing can be written.
+    a ``check``, which raises if its plan has been replaced, and a ``beat``, called for each part of
+    a file that is sent. Files of a shard on the store without a manifest are from another machine
+    that makes the same shard, and are replaced. UsageError for a URL of a web server, to which
+    nothing can be written.
     """
 
-    def __init__(self, options: EncodeOptions, check: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        options: EncodeOptions,
+        check: Callable[[], None] | None = None,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
         if options.output.startswith(("http://", "https://")):
             raise UsageError(f"{shown(options.output)}: nothing can be written to a web server")
         self._asked = options
         self._is_shard = check is not None
-        self._check = check or (lambda: None)
+        self._check, self._beat = check or (lambda: None), beat
         self._prefixes = options.output_names
         self._folder = scratch_path(options.output, options.scratch)
         self._lock = contextlib.ExitStack()
@@ -166,7 +172,7 @@ class Delivery:
                 if os.path.exists(self._here(url)):
                     self._check()
                     here = self._here(url)
-                    put = functools.partial(send, here, url)
+                    put = functools.partial(send, here, url, on_bytes=lambda _: self._beat())
                     noted = self._note.noted(url, os.path.getsize(here), put)
                     objects.write(url, noted, stays=self._is_shard)
             for prefix, manifest in datasets.items():

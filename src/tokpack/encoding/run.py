@@ -352,12 +352,14 @@ def encode_planned(
     *,
     progress: Show | None = None,
     check: Callable[[], None] | None = None,
+    beat: Callable[[], None] = lambda: None,
 ) -> list[Manifest]:
     """Follow the plan that ``plan`` returns, as ``encode`` does; it is called only when needed.
 
     For a shard there is a ``check``. It is called before any file gets its name, and raises if the
     shard is no longer wanted. Several machines may make the same shard at once: files without a
-    manifest are an unfinished copy of it, and are replaced.
+    manifest are an unfinished copy of it, and are replaced. ``beat`` is called for each part of a
+    file that is sent.
     """
     is_shard = check is not None
     if not is_url(options.output):
@@ -367,7 +369,7 @@ def encode_planned(
         return _encode(plan(), options, progress, replaces=replaces, check=check)
     from tokpack.encoding.deliver import Delivery  # a run to a disk need not load it
 
-    with Delivery(options, check) as delivery:
+    with Delivery(options, check, beat) as delivery:
         done = complete_datasets(options)
         planned = plan() if done else None
         if planned and are_made(planned.plan, options, done):

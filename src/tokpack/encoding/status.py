@@ -26,6 +26,7 @@ from tokpack.errors import (
     OutputError,
     ResumeError,
     TokpackError,
+    UnreachableError,
 )
 from tokpack.storage.disk import MAX_BYTES, decode, parse_json
 from tokpack.storage.objects.urls import is_url
@@ -102,8 +103,8 @@ class RunReporter:
     """Writes the reports of one run; one that cannot be written is left out.
 
     It is called with the progress, which it passes on to ``show``. ``write`` gets the content of
-    the file, every ``beat`` seconds at most, and may raise a TokpackError. A context: an error that
-    ends the run is in the last report.
+    the file, every ``beat`` seconds at most, and may raise a TokpackError; BusyError ends the run.
+    A context: an error that ends the run is in the last report.
     """
 
     def __init__(
@@ -142,9 +143,20 @@ class RunReporter:
         if error is None or isinstance(error, BusyError):  # then another run tells of it
             return
         if isinstance(error, TokpackError):
-            self.end("failed", str(error))
+            self.end("stopped" if may_pass(error) else "failed", str(error))
         else:
             self.end("stopped")
+
+    def begin(self) -> None:
+        """Report the beginning. Raises what ``write`` raises, unlike later reports."""
+        self._due = machine.clock.now() + self._beat
+        self._store(json.dumps(asdict(self.last)).encode())
+
+    def beat(self) -> None:
+        """Report that the run lives, when that is time."""
+        if machine.clock.now() > self._due:
+            self.last = replace(self.last, told=machine.clock.wall())
+            self._write()
 
     def end(self, state: State, message: str = "", **counts: int) -> None:
         """Report how the run ended."""
@@ -158,11 +170,18 @@ class RunReporter:
         self._write()
 
     def _write(self) -> None:
-        self._due = machine.clock.now() + self._beat
         try:
-            self._store(json.dumps(asdict(self.last)).encode())
+            self.begin()
+        except BusyError:  # another has taken its place
+            raise
         except TokpackError:
             self._due += self._beat
+
+
+def may_pass(error: TokpackError) -> bool:
+    """Whether a run failed by its machine or store, and not by its inputs or its request."""
+    is_lost = isinstance(error, UnreachableError) or isinstance(error.__cause__, UnreachableError)
+    return is_lost or error.exit_code != 1 or getattr(error, "errno", None) is not None
 
 
 def parse_report(content: bytes | None, name: str, written: float = 0.0) -> Report | None:

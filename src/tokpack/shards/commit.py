@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tokpack import machine
 from tokpack.counts import added
 from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path
 from tokpack.dataset.manifest import MANIFEST, facts_of_pieces, summed
 from tokpack.dataset.outputs import sizes
 from tokpack.encoding import check_budget
-from tokpack.encoding.status import parse_report
+from tokpack.encoding.status import LOST_SECONDS, parse_report
 from tokpack.errors import FormatError, InputError, OutputError, option
 from tokpack.shards.plan import (
     beside,
@@ -41,57 +42,97 @@ ShardState = Literal["done", "running", "lost", "failed", "stopped", "open"]
 class ShardStatus:
     """The state of a shard: ``open`` if nobody has begun it, ``lost`` if its maker is silent for
     long.
+
+    ``tokens`` of a shard that is done are by the size of its .bin, of others as last told.
     """
 
     number: int
     state: ShardState
     report: Report | None
+    tokens: int = 0
+    told: ListedFile | None = field(default=None, repr=False)  # the version of the report
+
+
+_MOST_READ = 100  # reports that one look reads, or one of a hundred shards if these are more
 
 
 def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> list[ShardStatus]:
     """All shards of a plan, in order. InputError.
 
     A shard is done when its files exist; its manifest is written last. Their content is checked by
-    ``commit``. A report that is the last one in ``before`` is not read again.
+    ``commit``. A report that is the last one in ``before`` is not read again. Of very many only
+    some are read, those that are silent for the longest time and those that tell most: of others
+    what is not done counts as running, or lost, by the time of its report.
     """
-    there: set[str] = set()
+    files: dict[str, ListedFile] = {}
     for name in plan.whole(prefix).values():
-        there |= storage_of(name).listed(name + "-").keys()
-    ended = [one for one in before if one.report and one.report.state == "done"]
-    reports = {one.number: one.report for one in ended}
-    reports.update(_read_reports(prefix, [n for n in range(plan.shards) if n not in reports]))
-    complete = (_is_complete(plan, prefix, number, there) for number in range(plan.shards))
+        files |= storage_of(name).listed(name + "-")
+    told = storage_of(prefix).listed(plan_folder(prefix) + "/")
+    sizes = [_token_bytes(plan, prefix, number, files) for number in range(plan.shards)]
+    versions = {
+        n: told[path] for n in range(plan.shards) if (path := report_path(prefix, n)) in told
+    }
+    reports: dict[int, Report | None] = {
+        one.number: one.report
+        for one in before
+        if one.report and one.told == versions.get(one.number)
+    }
+    new = [number for number in versions if number not in reports]
+    if len(new) > (most := max(_MOST_READ, plan.shards // 100)):
+        new = sorted((n for n in new if sizes[n] is None), key=lambda n: versions[n].written)
+        # The longest ones have a message: their shards failed.
+        long = sorted(new[most // 2 :], key=lambda n: -versions[n].size)
+        new = new[: most // 2] + long[: most // 2]
+    reports |= _read_reports(prefix, {number: versions[number].written for number in new})
+    width = item_size(plan.deciding["dtype"])
     return [
-        ShardStatus(number, _state(done, reports[number]), reports[number])
-        for number, done in enumerate(complete)
+        _status(number, size, reports, versions.get(number), width)
+        for number, size in enumerate(sizes)
     ]
 
 
-def _read_reports(prefix: str, numbers: Sequence[int]) -> dict[int, Report | None]:
+def item_size(dtype: str) -> int:
+    """The bytes of an id: 2 for uint16."""
+    return int(dtype.lstrip("uint")) // 8
+
+
+def _token_bytes(
+    plan: ShardPlan, prefix: str, number: int, files: Mapping[str, ListedFile]
+) -> int | None:
+    """The size of the .bin files of a shard; None if a file of it is missing."""
+    names = plan.prefixes(prefix, number).values()
+    if all(path(name) in files for name in names for path in (manifest_path, bin_path, idx_path)):
+        return sum(files[bin_path(name)].size for name in names)
+    return None
+
+
+def _read_reports(prefix: str, written: Mapping[int, float]) -> dict[int, Report | None]:
     """The reports of some shards; None for a missing or invalid one. InputError."""
-    paths = [report_path(prefix, number) for number in numbers]
-    there = storage_of(prefix).listed(plan_folder(prefix) + "/")
-    contents = small_files(paths)
+    paths = [report_path(prefix, number) for number in written]
     return {
-        number: parse_report(content, path, there[path].written if path in there else 0.0)
-        for number, path, content in zip(numbers, paths, contents, strict=True)
+        number: parse_report(content, path, written[number])
+        for number, path, content in zip(written, paths, small_files(paths), strict=True)
     }
 
 
-def _is_complete(plan: ShardPlan, prefix: str, number: int, there: set[str]) -> bool:
-    return all(
-        path(name) in there
-        for name in plan.prefixes(prefix, number).values()
-        for path in (manifest_path, bin_path, idx_path)
-    )
-
-
-def _state(done: bool, report: Report | None) -> ShardState:
-    if done:
-        return "done"
-    if report is None or report.state == "done":  # done, but its files were removed
-        return "open"
-    return "lost" if report.is_lost else report.state
+def _status(
+    number: int,
+    size: int | None,
+    reports: Mapping[int, Report | None],
+    told: ListedFile | None,
+    width: int,
+) -> ShardStatus:
+    report = reports.get(number)
+    state: ShardState
+    if size is not None:
+        return ShardStatus(number, "done", report, size // width, told)
+    if told and number not in reports:
+        state = "lost" if machine.clock.wall() - told.written > LOST_SECONDS else "running"
+    elif report is None or report.state == "done":  # done, but its files were removed
+        state = "open"
+    else:
+        state = "lost" if report.is_lost else report.state
+    return ShardStatus(number, state, report, report.tokens if report else 0, told)
 
 
 def ranges(numbers: Iterable[int]) -> str:

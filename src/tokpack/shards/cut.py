@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +20,19 @@ from tokpack.encoding import (
 )
 from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, PlannedRun, prepare
 from tokpack.encoding.status import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporter
-from tokpack.errors import InputError, UsageError, option
-from tokpack.quantities import bytes_text
+from tokpack.errors import BusyError, InputError, UsageError, option
+from tokpack.quantities import bytes_text, counted
 from tokpack.shards import SHARD_BYTES
+from tokpack.shards.commit import item_size
 from tokpack.shards.plan import ShardPlan, check_current, prefix_of, remove_replaced, report_path
 from tokpack.sources import Source, discover, fingerprints, make_parts
 from tokpack.storage import storage_of
+from tokpack.storage.objects.upload import writes_conditionally
 from tokpack.storage.objects.urls import is_url, shown
 from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tokpack.dataset import Manifest
     from tokpack.encoding import EncodeOptions
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _LARGE = 2  # times the requested size of a shard
+_BYTES_A_TOKEN = 4
 _PARTS_A_SHARD = 256  # enough to keep many workers busy
 # Options that concern one machine only, or are elsewhere in the plan.
 _LOCAL = {
@@ -99,6 +103,38 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
         shards=len(lines),
         body="".join(line + "\n" for line in lines).encode(),
     ).identified()
+
+
+def check_fits(plan: ShardPlan, prefix: str, *, machines: int, disk: int) -> list[str]:
+    """What does not fit a cluster, in words: so many machines, the least with so much disk.
+
+    UsageError if no machine with such a disk (in bytes, 0: not known) has space for a shard.
+    """
+    said = []
+    sizes = [sum(part.weight for part in shard.parts) for shard in plan.each_shard()]
+    if plan.shards < machines:
+        fitting = bytes_text(max(1, sum(sizes) // machines))
+        said.append(
+            f"the plan has {counted(plan.shards, 'shard')}, so of {machines} machines "
+            f"{machines - plan.shards} would have nothing to do: choose about "
+            f"{option('shard_size', fitting)}, or fewer machines"
+        )
+    if not is_url(prefix):
+        return said
+    # On its way to a store a shard is on the disk of its machine: a token for four bytes of text.
+    largest = max(sizes) * item_size(plan.deciding["dtype"]) // _BYTES_A_TOKEN
+    if 0 < disk < largest:
+        raise UsageError(
+            f"the largest shard takes some {bytes_text(largest)} of local disk, and a machine has "
+            f"{bytes_text(disk)}: choose a smaller {option('shard_size')}, or name a larger disk "
+            f"with {option('scratch')}"
+        )
+    if not writes_conditionally(report_path(prefix, 0) + ".probe"):
+        said.append(
+            f"{shown(prefix)}: this store does not compare before it writes, so now and then two "
+            "machines will make the same shard; the bytes are the same"
+        )
+    return said
 
 
 def _warn_of_large(source: Source, parts: Sequence[Part], shard_bytes: int) -> None:
@@ -196,13 +232,14 @@ def encode_shard(
     scratch: str | None = None,
     overwrite: bool = False,
     progress: Show | None = None,
+    lease: Callable[[bytes], None] | None = None,
 ) -> list[Manifest]:
     """Make a shard of the dataset ``prefix``, unless it exists. Returns its manifests, by key.
 
     With ``overwrite`` it is made in any case, in place of a dataset with its name. Two machines may
-    make it at the same time: the bytes are the same. Raises as ``encode`` does, ResumeError if this
-    machine would not make the planned bytes, and BusyError if another process makes it on the same
-    disk.
+    make it at the same time: the bytes are the same. With a ``lease``, see ``take``, only one does.
+    Raises as ``encode`` does, ResumeError if this machine would not make the planned bytes, and
+    BusyError if another process makes it on the same disk, or has taken the lease.
     """
     shard = plan.shard(number)
     if plan.replaced:
@@ -216,23 +253,27 @@ def encode_shard(
     with (
         ends_on_sigterm(),
         RunReporter(
-            lambda content: storage_of(report).put(report, content, "overwrite"),
+            lease or (lambda content: storage_of(report).put(report, content, "overwrite")),
             progress,
             shard=number,
             beat=beat,
         ) as reporter,
     ):
+        if lease:
+            reporter.begin()
         manifests = encode_planned(
             lambda: _planned(plan, shard, options),
             options,
             progress=reporter,
             check=lambda: check_current(plan, prefix),
+            beat=reporter.beat if lease else lambda: None,
         )
     if reporter.has_told:  # false if the shard existed already
         counts = {
             name: getattr(manifests[0], name) for name in ("documents", "tokens", "text_bytes")
         }
-        reporter.end("done", done=reporter.last.total, **counts)
+        with suppress(BusyError):  # who has taken it will find it done
+            reporter.end("done", done=reporter.last.total, **counts)
     return manifests
 
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from tokpack import machine
 from tokpack.errors import UsageError, WorkerError, option
 from tokpack.progress import Progress
 from tokpack.shards.commit import survey
+from tokpack.shards.plan import report_path
+from tokpack.storage import storage_of
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tokpack.progress import Show
     from tokpack.shards.commit import ShardStatus
@@ -50,7 +53,7 @@ class ShardEngine(Protocol):
         """End a command as Ctrl-C would; it may have ended already."""
 
     def close(self) -> None:
-        """End all commands that are left, and release the machines."""
+        """End the commands that were cancelled, and release the machines."""
 
 
 TRIES = 4  # for a shard whose machines are lost: the first and three more
@@ -62,8 +65,10 @@ _POLL_SECONDS, _POLL_STORE_SECONDS = 1.0, 5.0
 class ShardRunner:
     """Makes the shards of a plan; ``run`` returns when all exist.
 
-    ``arguments`` are added to the command of each task. ``show`` is called with the progress,
-    ``say`` with lines for people: about shards that failed or were lost.
+    ``arguments`` are added to the command of each task, which makes one shard, or one of so many
+    ``takers`` takes them. These go on by themselves if this process is interrupted, or cannot see
+    how far they are. ``show`` is called with the progress, ``say`` with lines for people: about
+    shards that failed or were lost.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class ShardRunner:
         engine: ShardEngine,
         arguments: Sequence[str] = (),
         *,
+        takers: int = 0,
         show: Show | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -80,11 +86,14 @@ class ShardRunner:
         self._prefix = prefix
         self._engine = engine
         self._arguments = arguments
+        self._takers = takers
+        self._what = "task" if takers else "shard"
+        self._left = plan.shards
         self._show = show
         self._say = say
         self._poll = _POLL_STORE_SECONDS if is_url(prefix) else _POLL_SECONDS
-        self._tasks: dict[int, Any] = {}  # the engine's handles, by shard
-        self._lost = Counter[int]()  # how often the machine of a shard was lost
+        self._tasks: dict[int, Any] = {}  # the engine's handles, by shard, or by taker
+        self._lost = Counter[int]()  # how often the machine of one was lost
         self._gone: set[int] = set()  # shards of our tasks that have ended
         self._not_before: dict[int, float] = {}  # when to retry a shard that another process makes
         self._failed: dict[int, str] = {}
@@ -93,37 +102,68 @@ class ShardRunner:
 
     def run(self) -> None:
         """Make the missing shards. WorkerError if shards failed; those that are done stay."""
-        shards: list[ShardStatus] = []
+        shards = survey(self._plan, self._prefix)
+        for one in shards if self._takers else ():
+            if one.state == "failed":  # which takers leave alone; it may have been mended
+                storage_of(self._prefix).delete(report_path(self._prefix, one.number))
+        shards = survey(self._plan, self._prefix, shards)
         try:
-            while True:
-                shards = survey(self._plan, self._prefix, shards)
+            while any(one.state != "done" for one in shards):
                 self._tell(shards)
-                if all(one.state == "done" for one in shards):
-                    return
-                for one in shards:
-                    if self._is_due(one):
-                        self._begin(one.number)
+                due = self._due_takers(shards) if self._takers else map(self._due_shard, shards)
+                for number in due:
+                    if number is not None:
+                        self._begin(number)
                 if not self._tasks and self._failed:
-                    raise WorkerError(_failures(self._failed))
+                    self._fail(self._failed, self._what)
                 self._wait()
+                shards = survey(self._plan, self._prefix, shards)
+            self._tell(shards)
+        except BaseException:
+            if self._takers:
+                self._tasks.clear()
+            raise
         finally:
-            for handle in self._tasks.values():
-                self._engine.cancel(handle)
+            self._cancel()
 
-    def _is_due(self, one: ShardStatus) -> bool:
-        """Whether to start a shard now: nobody makes it, and it has not failed."""
+    def _cancel(self) -> None:
+        for handle in self._tasks.values():
+            self._engine.cancel(handle)
+
+    def _fail(self, failed: Mapping[int, str], what: str = "shard") -> NoReturn:
+        self._cancel()
+        raise WorkerError(failures(failed, what) + ": run again to make the rest")
+
+    def _due_takers(self, shards: Sequence[ShardStatus]) -> Iterator[int]:
+        """The takers to start now: no more than there are shards. WorkerError if shards failed."""
+        left = [one for one in shards if one.state != "done"]
+        wrong = {
+            one.number: one.report.message for one in left if one.report and one.state == "failed"
+        }
+        if len(wrong) >= min(MOST_FAILED, len(left)):
+            self._fail(wrong)
+        if len(left) < self._left:  # some good comes of those that are lost
+            self._lost.clear()
+        self._left = len(left)
+        idle = (n for n in range(self._takers) if n not in self._tasks and n not in self._failed)
+        yield from islice(idle, max(0, len(left) - len(wrong) - len(self._tasks)))
+
+    def _due_shard(self, one: ShardStatus) -> int | None:
+        """The shard, if it is to be started now: nobody makes it, and it has not failed."""
         is_free = one.state not in ("done", "running") or one.number in self._gone
-        return (
+        is_due = (
             is_free
             and one.number not in self._tasks
             and one.number not in self._failed
             and len(self._failed) < MOST_FAILED
             and machine.clock.now() >= self._not_before.get(one.number, 0.0)
         )
+        return one.number if is_due else None
 
     def _begin(self, number: int) -> None:
         self._gone.discard(number)
-        shard = ["encode", "--plan", self._prefix, "--shard", str(number)]
+        which = "next" if self._takers else str(number)
+        shard = ["encode", "--plan", self._prefix, "--shard", which]
         self._tasks[number] = self._engine.start([*shard, *self._arguments])
 
     def _wait(self) -> None:
@@ -141,19 +181,22 @@ class ShardRunner:
             self._not_before[number] = machine.clock.now() + _BUSY_SECONDS
         elif result.code == 1:  # the request or an input is wrong, so it would fail again
             self._failed[number] = _last_line(result.said)
-            self._say(f"shard {number} failed: {self._failed[number]}")
+            self._say(f"{self._what} {number} failed: {self._failed[number]}")
         elif result.code != 0:
             self._lost[number] += 1
             self._gone.add(number)
             words = _last_line(result.said) or f"exit code {result.code}"
             if self._lost[number] >= TRIES:
                 self._failed[number] = f"lost {TRIES} times, the last time: {words}"
-            self._say(f"shard {number} was lost ({self._lost[number]} of {TRIES} times): {words}")
+            times = f"{self._lost[number]} of {TRIES} times"
+            self._say(f"{self._what} {number} was lost ({times}): {words}")
 
     def _tell(self, shards: Sequence[ShardStatus]) -> None:
         if self._show is None:
             return
         reports = [one.report for one in shards if one.report]
+        if any(one.state == "done" and not one.report for one in shards):
+            reports = []  # of very many, not all are read: then only tokens are known
         self._show(
             Progress(
                 stage="encode",
@@ -161,7 +204,7 @@ class ShardRunner:
                 total=sum(self._sizes),
                 seconds=machine.clock.now() - self._began,
                 documents=sum(report.documents for report in reports),
-                tokens=sum(report.tokens for report in reports),
+                tokens=sum(one.tokens for one in shards),
                 text_bytes=sum(report.text_bytes for report in reports),
                 workers=sum(one.state == "running" for one in shards),
             )
@@ -180,9 +223,10 @@ def _last_line(output: str) -> str:
     return lines[-1].removeprefix("tokpack: error: ") if lines else ""
 
 
-def _failures(failed: dict[int, str]) -> str:
-    words = [f"shard {number}: {text}" for number, text in sorted(failed.items())]
-    return "; ".join(words) + "; what is done stays: run again to make the rest"
+def failures(failed: Mapping[int, str], what: str = "shard") -> str:
+    """What is said of shards that failed, or of tasks."""
+    words = [f"{what} {number}: {text}" for number, text in sorted(failed.items())]
+    return "; ".join(words) + "; what is done stays"
 
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -213,7 +257,7 @@ def numbers_of(text: str, shards: int) -> list[int]:
     for word in text.split(","):
         match = _RANGE.fullmatch(word.strip())
         if match is None:
-            raise UsageError(f"{named}: not a number, a list such as 3,5-7, or auto")
+            raise UsageError(f"{named}: not a number, a list such as 3,5-7, auto or next")
         begin, end = int(match[1]), int(match[2] or match[1])
         if end < begin or end >= shards:
             raise UsageError(f"{named}: the plan has the shards 0 to {shards - 1}")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokpack import machine
 from tokpack.cli import shards, terminal
 from tokpack.cli.parser import Group, Page, flags
-from tokpack.errors import InputError
+from tokpack.errors import InputError, UsageError
 from tokpack.storage import exists
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     import argparse
+
+    from tokpack.shards.commit import ShardStatus
+
+_WATCH_SECONDS = 10.0
 
 PAGE = Page(
     "shards status",
@@ -20,8 +25,9 @@ PAGE = Page(
         Group(
             "flags",
             flags("""
-                --all   a line for every shard, done ones too
-                --json  print all of it as JSON
+                --all    a line for every shard, done ones too
+                --watch  look again every 10 s until all are done: how fast, how long, what is slow
+                --json   print all of it as JSON
             """),
         ),
     ),
@@ -32,6 +38,7 @@ is there.
 
 examples:
   tokpack shards status s3://tokens/pile
+  tokpack shards status s3://tokens/pile --watch
   tokpack shards status data/pile && tokpack shards commit data/pile
 """,
     "PREFIX [flags]",
@@ -49,12 +56,21 @@ def run(arguments: argparse.Namespace) -> int:
     begun = None if is_url(prefix) else run_status(name)
     if begun is None and exists(plan_path(prefix)):
         plan = ShardPlan.load(prefix)
-        statuses = survey(plan, prefix)
-        if arguments.json:
-            terminal.put_json(shards.status_facts(plan, prefix, statuses))
-        elif not arguments.quiet:
-            shards.show_status(plan, prefix, statuses, every=arguments.all)
-        return 0 if all(one.state == "done" for one in statuses) else 1
+        statuses: list[ShardStatus] = []
+        while True:
+            statuses = survey(plan, prefix, statuses)
+            is_done = all(one.state == "done" for one in statuses)
+            if arguments.json:
+                terminal.put_json(shards.status_facts(plan, prefix, statuses))
+            elif arguments.watch and not is_done:
+                shards.show_progress(plan, prefix, statuses)
+            elif not arguments.quiet:
+                shards.show_status(plan, prefix, statuses, every=arguments.all)
+            if is_done or not arguments.watch:
+                return 0 if is_done else 1
+            machine.clock.sleep(_WATCH_SECONDS)
+    if arguments.watch:
+        raise UsageError("--watch is for a plan of shards")
     if begun is None and not finished(name):
         raise InputError(f"{name}: no dataset, no run that makes one, and no plan of shards")
     if arguments.json:

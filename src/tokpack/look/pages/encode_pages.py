@@ -144,7 +144,7 @@ def _shards(
 def _told(one: ShardStatus) -> list[str]:
     report = one.report
     if report is None:
-        return [""] * 5
+        return ["", count_text(one.tokens) if one.tokens else "", "", "", ""]
     return [
         percent(min(report.done, report.total), report.total) if report.total else "",
         count_text(report.tokens),

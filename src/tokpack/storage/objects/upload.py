@@ -77,6 +77,19 @@ def check_writable(url: str) -> None:
             objects.delete(url, written)
 
 
+def writes_conditionally(url: str) -> bool:
+    """Whether a store refuses to create an object that is there; tried with ``url``, and removed.
+
+    OutputError if nothing can be written.
+    """
+    if not place_of(url).kind:
+        return False
+    objects.put(url, b"1")
+    refuses = objects.put(url, b"2", "create") is None
+    objects.delete(url)
+    return refuses
+
+
 def abort(url: str, upload: str) -> None:
     """Abort an upload whose id ``send`` has told. Raises OutputError."""
     with cannot_write():
@@ -88,6 +101,7 @@ def send(
     url: str,
     mode: PutMode = "overwrite",
     *,
+    on_bytes: Callable[[int], None] = lambda size: None,
     begun: Callable[[str], None] = lambda upload: None,
     check: Callable[[], None] = lambda: None,
 ) -> StoredObject:
@@ -103,7 +117,7 @@ def send(
     if whole.size <= limits.PART_BYTES:
         check()
         return write([whole], url, mode)
-    return compose(url, [whole], mode=mode, begun=begun, check=check)
+    return compose(url, [whole], on_bytes, mode, begun=begun, check=check)
 
 
 def compose(

@@ -1,0 +1,248 @@
+"""Tasks of a Slurm cluster: job arrays, which go on when the command that submitted them has ended.
+
+There is one array with a task for each machine, which takes one shard after the other, and not one
+job for each shard. Slurm limits the tasks of an array (MaxArraySize, often 1001), and jobs of a
+user and of the cluster, but not what a task does: so 10,000 shards fit, and wait in the queue once.
+What is preempted, or loses its node, Slurm puts back into the queue: it begins again as any task,
+with a shard that is free then, and others may have taken its old one meanwhile. And nobody has to
+be there to submit the next shard.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokpack import machine
+from tokpack.errors import UsageError, WorkerError, option
+from tokpack.shards.drive import CommandResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+_CPUS = 8  # of a task, where nothing is asked for
+_LOOK_SECONDS = 10.0  # between two questions to the controller, which has other users
+_PATIENCE = 600.0  # with a controller that does not answer
+_SAID = 2000  # characters of what a command says
+_NO_ANSWER = re.compile(r"(?i)unable to contact|timed out|connection refused|try again|temporar")
+_PARTITION = re.compile(r"(?m)^#SBATCH\s+(?:--partition[= ]|-p\s*)(\S+)")
+_ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"))
+_ENDED |= {"BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED", "UNKNOWN"}
+
+
+@dataclass(eq=False)
+class SlurmTask:
+    """A task of an array; ``id`` is "" until it is submitted."""
+
+    arguments: list[str]
+    id: str = ""
+
+
+class SlurmEngine:
+    """An engine over sbatch, squeue, sacct and scancel.
+
+    Tasks of jobs called ``name`` that are there already, of an earlier command, are the first that
+    are started. ``given`` are KEY=VALUE: ``modules`` are loaded, ``header`` is a file that begins
+    the script, every other one is an option of sbatch. What the tasks say lies in ``folder``.
+    ``cpus`` are what each takes, None: 8, or a whole small node. UsageError without Slurm, or where
+    it refuses; WorkerError where its controller does not answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        cpus: int | None,
+        given: Iterable[str],
+        folder: str,
+        say: Callable[[str], None],
+    ) -> None:
+        self._name, self._folder, self._say = name, folder, say
+        self._options = dict(_pair(text) for text in given)
+        header = self._options.pop("header", "")
+        try:
+            self._header = Path(header).read_text(encoding="utf-8") if header else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{option('engine_option', f'header={header}')}: {error}") from error
+        if "memory" in self._options:
+            self._options["mem"] = self._options.pop("memory")
+        self._modules = self._options.pop("modules", "").replace(",", " ").split()
+        found = _PARTITION.search(self._header)
+        self._partition = self._options.get("partition") or (found[1] if found else "")
+        nodes = self._nodes()
+        self.cpus = cpus or max(1, min([_CPUS, *(count for _, count, _ in nodes)]))
+        #: how many tasks the partition can run at once, and the least local disk of a node, in
+        #: bytes, 0 where it is not known
+        self.places = sum(count * (cores // self.cpus) for count, cores, _ in nodes)
+        self.disk = min((size << 20 for *_, size in nodes), default=0)
+        if not self.places:
+            raise UsageError(
+                f"{option('workers', self.cpus)}: the largest node of the partition has "
+                f"{max((cores for _, cores, _ in nodes), default=0)} CPUs, so no task could begin"
+            )
+        self._new: list[SlurmTask] = []
+        self._cancelled: list[str] = []
+        there = self._states().items()
+        self._left = [SlurmTask([], task) for task, state in there if state not in _ENDED]
+        self._due = 0.0
+        if self._left:
+            say(f"{len(self._left)} tasks of {self._jobs(self._left)} are in the queue already")
+
+    def start(self, arguments: Sequence[str]) -> SlurmTask:
+        if self._left:
+            return self._left.pop()
+        self._new.append(SlurmTask(list(arguments)))
+        return self._new[-1]
+
+    def ended(
+        self, handles: Sequence[SlurmTask], seconds: float
+    ) -> list[tuple[SlurmTask, CommandResult]]:
+        self._submit()
+        machine.clock.sleep(seconds)
+        if machine.clock.now() < self._due:
+            return []
+        self._due = machine.clock.now() + _LOOK_SECONDS
+        states = self._states()
+        gone = [task.id for task in handles if not _of(task, states)]
+        if gone:  # squeue forgets what has ended some minutes ago
+            with suppress(UsageError):  # there is no accounting
+                told = self._asked("sacct", "-nXP", "-j", ",".join(gone), "-o", "JobID,State")
+                states |= dict(row.split()[0].split("|") for row in told.splitlines())
+            states = dict.fromkeys(gone, "UNKNOWN") | states
+        ended = [(task, state) for task in handles if (state := _of(task, states)) in _ENDED]
+        return [(task, self._result(task, state)) for task, state in ended]
+
+    def cancel(self, handle: SlurmTask) -> None:
+        self._new = [task for task in self._new if task is not handle]
+        self._cancelled += [handle.id] if handle.id else []
+
+    def close(self) -> None:
+        with suppress(UsageError):  # some may have ended
+            if self._cancelled:
+                self._asked("scancel", *self._cancelled)
+
+    def _nodes(self) -> list[tuple[int, int, int]]:
+        """Of the partition: nodes of one kind, the CPUs of one, and MiB of its local disk."""
+        lines = self._asked("sinfo", "-h", "-o", "%P|%D|%c|%d").splitlines()
+        rows = [line.replace("+", "").split("|") for line in lines]
+        wanted = self._partition.split(",")
+        own = [
+            (int(row[1]), int(row[2]), int(row[3]))
+            for row in rows
+            if (row[0].rstrip("*") in wanted if self._partition else row[0].endswith("*"))
+        ]
+        if not own:
+            names = ", ".join(sorted({name.rstrip("*") for name, *_ in rows})) or "none"
+            raise UsageError(
+                f"{option('engine_option', f'partition={self._partition}')}: the cluster has the "
+                f"partitions {names}"
+            )
+        return own
+
+    def _submit(self) -> None:
+        """Submit what was started since the last time, in arrays of tasks that do the same."""
+        while self._new:
+            first = self._new[0].arguments
+            same = [task for task in self._new if task.arguments == first]
+            found = re.search(
+                r"MaxArraySize\s*=\s*(\d+)", self._asked("scontrol", "show", "config")
+            )
+            tasks = same[: int(found[1]) if found else 1001]
+            os.makedirs(self._folder, exist_ok=True)
+            words = [
+                f"--{'mem' if key == 'memory' else key}={value}"
+                for key, value in self._options.items()
+            ]
+            array = ["--parsable", f"--job-name={self._name}", f"--array=0-{len(tasks) - 1}"]
+            job = self._asked("sbatch", *array, *words, script=self._script(first)).strip()
+            job = job.partition(";")[0]  # the name of the cluster may follow
+            self._say(f"submitted job {job}: {len(tasks)} tasks of {self.cpus} CPUs")
+            for number, task in enumerate(tasks):
+                task.id = f"{job}_{number}"
+            self._new = [task for task in self._new if not task.id]
+
+    def _script(self, arguments: Sequence[str]) -> str:
+        first, _, rest = self._header.partition("\n")
+        has_shell = first.startswith("#!")
+        return "\n".join(
+            (
+                first if has_shell else "#!/bin/bash",
+                f"#SBATCH --cpus-per-task={self.cpus} --ntasks=1 --requeue --open-mode=append",
+                f"#SBATCH --output={shlex.quote(self._folder)}/slurm-%A_%a.log",
+                rest if has_shell else self._header,
+                f"module load {shlex.join(self._modules)}" if self._modules else "",
+                # A task gets SIGTERM, and not only its shell.
+                f"exec {shlex.join([sys.executable, '-P', '-m', 'tokpack', *arguments])} "
+                f'--workers "${{SLURM_CPUS_PER_TASK:-{self.cpus}}}"',
+                "",
+            )
+        )
+
+    def _states(self) -> dict[str, str]:
+        """The states of all tasks with the name, those that have ended not long ago too.
+
+        Tasks that never began and were cancelled together have only the number of their job.
+        """
+        rows = self._asked("squeue", "-h", "-r", "-t", "all", "-n", self._name, "-o", "%i|%T")
+        return dict(re.sub(r"_\[.*]", "", row).split("|") for row in rows.splitlines())
+
+    def _result(self, task: SlurmTask, state: str) -> CommandResult:
+        try:
+            log = (
+                Path(self._folder, f"slurm-{task.id}.log")
+                .read_bytes()[-_SAID:]
+                .decode("utf-8", "replace")
+            )
+        except OSError:
+            log = ""
+        codes = {"COMPLETED": 0, "CANCELLED": 1, "FAILED": 2}
+        said = log if state == "FAILED" else f"{state}, as job {task.id}"
+        return CommandResult(codes.get(state), said)
+
+    def _asked(self, *command: str, script: str | None = None) -> str:
+        """What a command of Slurm says, as soon as the controller answers."""
+        begun = machine.clock.now()
+        while True:
+            try:
+                done = subprocess.run(
+                    command,
+                    input=script,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    errors="replace",
+                )
+            except FileNotFoundError as error:
+                raise UsageError(
+                    f"{option('engine', 'slurm')} needs {command[0]}: run it where you submit jobs"
+                ) from error
+            if not done.returncode:
+                return done.stdout
+            reason = " ".join(done.stderr.split())[-_SAID:]
+            if not _NO_ANSWER.search(reason):
+                raise UsageError(f"{command[0]}: {reason}")
+            if machine.clock.now() - begun > _PATIENCE:
+                raise WorkerError(f"{command[0]}: {reason}: the same command goes on later")
+            machine.clock.sleep(_LOOK_SECONDS)
+
+    @staticmethod
+    def _jobs(tasks: Iterable[SlurmTask]) -> str:
+        jobs = sorted({task.id.partition("_")[0] for task in tasks})
+        return f"job {', '.join(jobs)}"
+
+
+def _of(task: SlurmTask, states: Mapping[str, str]) -> str:
+    return states.get(task.id) or states.get(task.id.partition("_")[0], "")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (equals and re.fullmatch(r"[a-z][a-z-]*", key)):
+        raise UsageError(f"{option('engine_option', text)}: give KEY=VALUE, such as partition=main")
+    return key, value

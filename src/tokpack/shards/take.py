@@ -1,0 +1,111 @@
+"""Shards for whoever comes: each takes the next free one, until none is left.
+
+The report of a shard is a lease. Who takes the shard writes the report, where there is none or in
+place of the version that was looked at; from then on each report replaces the holder's own last
+one. So of two that take a shard at the same moment one gets it, and who was silent for too long and
+comes back learns that from its next report. Nobody compares clocks, which may be hours off: a
+holder is lost when its report has stayed the same for LOST_SECONDS by the clock of who looks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokpack import machine
+from tokpack.encoding.status import BEAT_SECONDS, LOCAL_BEAT_SECONDS, LOST_SECONDS, parse_report
+from tokpack.errors import BusyError, WorkerError
+from tokpack.shards.commit import ranges, survey
+from tokpack.shards.drive import MOST_FAILED, failures
+from tokpack.shards.plan import check_current, report_path
+from tokpack.storage import small_files, storage_of
+from tokpack.storage.objects.urls import StoredObject, is_url, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokpack.encoding.status import Report
+    from tokpack.shards.commit import ShardStatus
+    from tokpack.shards.plan import ShardPlan
+    from tokpack.storage import ListedFile, Version
+
+
+class Lease:
+    """Writes the reports of a shard, each in place of the version ``there``, None for none.
+
+    The first one takes the shard. BusyError where another has it.
+    """
+
+    def __init__(self, prefix: str, number: int, there: Any) -> None:
+        self._path = report_path(prefix, number)
+        self._storage = storage_of(prefix)
+        self._there = there or "create"
+        self._number = number
+
+    def __call__(self, content: bytes) -> None:
+        written = self._storage.put(self._path, content, self._there)
+        if written is None and (own := self._own(content)):  # the answer to a write was lost
+            written = self._storage.put(self._path, content, own)
+        if written is None:
+            raise BusyError(
+                f"{shown(self._path)}: another process has taken shard {self._number} by now"
+            )
+        self._there = written
+
+    def _own(self, content: bytes) -> Any:
+        """The version of the report that is there, if this process wrote it."""
+        (version,) = self._storage.stats([self._path])
+        (there,) = small_files([self._path])
+        ours, found = (parse_report(one, self._path) for one in (content, there))
+        return version if ours and found and _maker(ours) == _maker(found) else None
+
+
+def _maker(report: Report) -> tuple[str, int, float]:
+    return report.host, report.pid, report.began
+
+
+def free_shards(plan: ShardPlan, prefix: str) -> Iterator[tuple[int, Lease]]:
+    """Shards to make, each with its lease, until all are done; waits while others make the rest.
+
+    It may be that another takes a shard first: then the lease says so, and the next one is given.
+    A shard that failed is left alone. WorkerError when three have, or all that are left.
+    """
+    shards: list[ShardStatus] = []
+    seen: dict[int, tuple[Any, float]] = {}  # by shard: its report, and since when it is that one
+    while True:
+        shards = survey(plan, prefix, shards)
+        left = [one for one in shards if one.state != "done"]
+        failed = {
+            one.number: one.report.message for one in left if one.report and one.state == "failed"
+        }
+        if not left:
+            return
+        if len(failed) >= min(MOST_FAILED, len(left)):
+            again = f"`tokpack encode --plan {shown(prefix)} --shard {ranges(failed)}`"
+            raise WorkerError(f"{failures(failed)}; mend that, and make it with {again}")
+        now = machine.clock.now()
+        for one in left:
+            if seen.get(one.number, ("",))[0] != one.told:
+                seen[one.number] = one.told, now
+        free = [one for one in left if _is_free(one, now - seen[one.number][1])]
+        if not free:
+            machine.clock.sleep(BEAT_SECONDS if is_url(prefix) else LOCAL_BEAT_SECONDS)
+            continue
+        # Any of them, since others may look for one at the same moment.
+        chosen = free[int(machine.clock.uniform(0, len(free))) % len(free)]
+        check_current(plan, prefix)
+        path = report_path(prefix, chosen.number)
+        (there,) = storage_of(prefix).stats([path])
+        if _is_same(there, chosen.told, path):
+            yield chosen.number, Lease(prefix, chosen.number, there)
+
+
+def _is_free(one: ShardStatus, silent: float) -> bool:
+    is_silent = one.report is not None and silent > LOST_SECONDS
+    return one.state in ("open", "stopped") or (one.state != "failed" and is_silent)
+
+
+def _is_same(there: Version, told: ListedFile | None, path: str) -> bool:
+    """Whether a file is still the one that was listed."""
+    if isinstance(there, StoredObject):
+        return isinstance(told, StoredObject) and there.has_same_content(told)
+    return storage_of(path).listed(path).get(path) == told
