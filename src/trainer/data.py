@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 AHEAD = 2  # steps whose samples are read ahead
 SCANNED = 1 << 28  # tokens of a shard whose ids are checked if no manifest has the vocabulary
 COUNTED = 1 << 20  # tokens from which the unigram entropy is computed
+MOST_BIAS = 0.05  # nats
 ARRAYS = ("tokens", "labels", "loss_mask", "position_ids", "cu_seqlens")
 
 
@@ -51,8 +52,12 @@ class Data:
     tokenizer: dict[str, Any] | None  # as a manifest describes it
     notes: list[str]
 
-    def unigram_entropy(self, size: int) -> float:
-        """The entropy in nats of the label frequencies, over part of the first ``size`` samples."""
+    def unigram_entropy(self, size: int) -> float | None:
+        """The entropy in nats of the label frequencies, over part of the first ``size`` samples.
+
+        None where these are too few: of N labels, m of them different, it is about (m - 1) / 2N too
+        low (Miller, Note on the bias of information estimates, 1955).
+        """
         wanted = min(size, max(1, COUNTED // self.train.seq_length))
         counts = np.zeros(self.vocab_size, np.int64)
         numbers = np.unique(np.linspace(0, size - 1, wanted).astype(np.int64)).tolist()
@@ -60,8 +65,10 @@ class Data:
             sample = gather(self.train, number, self.vocab_size)
             labels = sample["labels"][sample["loss_mask"] > 0]
             counts += np.bincount(labels, minlength=self.vocab_size)
-        shares = counts[counts > 0] / max(counts.sum(), 1)
-        return float(np.sum(shares * -np.log(shares)))
+        seen, total = counts[counts > 0], max(int(counts.sum()), 1)
+        if (len(seen) - 1) / (2 * total) > MOST_BIAS:
+            return None
+        return float(np.sum(seen / total * -np.log(seen / total)))
 
 
 def open_data(config: Config, step: int) -> Data:

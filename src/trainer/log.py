@@ -154,7 +154,7 @@ class Log:
         self,
         config: Config,
         topology: Topology,
-        entropy: float,
+        entropy: float | None,
         steps: tuple[int, int],
         *,
         data_state: dict[str, Any],
@@ -328,18 +328,19 @@ def _json(event: str, **values: Any) -> str:
     return json.dumps({"event": event, **values, **dict.fromkeys(unknown)})
 
 
-def draw(folder: Path, entropy: float) -> str:
+def draw(folder: Path, entropy: float | None) -> str:
     """A message about FOLDER/loss.html, which was drawn from FOLDER/log.jsonl."""
     losses = read_log(folder / "log.jsonl").losses()
     places = [place for points in losses.values() for place, _ in points]
     if not places:
         return "no loss.html: no step was made"
-    losses["unigram entropy"] = [(min(places), entropy), (max(places), entropy)]
+    if entropy is not None:
+        losses["unigram entropy"] = [(min(places), entropy), (max(places), entropy)]
     curves = [
         Curve(name or "training", points, number, "dashed" if number else "")
         for number, (name, points) in enumerate(losses.items())
     ]
-    page = curves_page(f"Loss of {folder}", "nats a token", curves)
+    page = curves_page(f"Loss of {folder}", "nats per token", curves)
     save_plot(folder / "loss.html", page)
     return f"plot: {folder / 'loss.html'}"
 
@@ -397,7 +398,8 @@ def describe(run: TrainingRun) -> Iterator[str]:
     for name, held_out in {**run.data.valid, **run.data.test}.items():
         used = min(evaluated, len(held_out)) // run.smallest * run.smallest
         yield f"{name}: {used:,} of {len(held_out):,} samples"
-    yield (
-        f"unigram entropy: {run.entropy:.4f} nats a token (perplexity "
-        f"{math.exp(run.entropy):,.4g}): what a model reaches that knows frequencies only"
-    )
+    if run.entropy is not None:
+        yield (
+            f"unigram entropy: {run.entropy:.4f} nats per token (perplexity "
+            f"{math.exp(run.entropy):,.4g}): what a model reaches that knows frequencies only"
+        )

@@ -315,7 +315,7 @@ def test_a_blend(server: Server) -> None:
 
 def test_a_run_and_its_steps(server: Server) -> None:
     page = server.get("5/").text
-    for words in ("step 30 of 40", "nats a token", "state stopped", "loss 3.333"):
+    for words in ("step 30 of 40", "nats per token", "state stopped", "loss 3.333"):
         assert words in text_of(server, "5/"), words
     assert page.count("<figure") == page.count("<svg") == 4
     assert page.count("<circle") == 1  # of one evaluation

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LINES = 20  # of the log on a page
 CURVES = {  # a number of a step: its title and its unit
-    "loss": ("Loss", "nats a token"),
+    "loss": ("Loss", "nats per token"),
     "lr": ("Learning rate", ""),
     "grad_norm": ("Norm of the gradient", ""),
     "tokens_per_second": ("Throughput", "tokens a second"),
