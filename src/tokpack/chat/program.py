@@ -413,24 +413,20 @@ class Program:
         if value.__class__ is Messages:
             return Rounds(value, writes=writes)
         if writes and value.__class__ is list and value:
-            assert self._loops.run is not None
             self._loops.run.copy(value)
         return value
 
     def _tell(self, values: tuple[Any, ...]) -> None:
         """Note the values that decide a generation prompt, before a round of the main loop."""
-        assert self._loops.run is not None
         self._loops.run.states.append(values)
 
     def _effect(self) -> None:
         """Note that something was set that outlasts the round of a loop."""
-        assert self._loops.run is not None
         self._loops.run.effect()
 
     def _generation(self, begins: bool) -> None:
         """Note that a generation block begins or ends."""
         run = self._loops.run
-        assert run is not None
         if begins:
             run.generations.append([len(run.pieces), -1])
         else:
@@ -457,7 +453,7 @@ class Program:
         ``variables`` has the tools, the documents and all others. Raises ConversationError.
         """
         self.limits.go_on()
-        self._loops.run = run = Run(messages)
+        self._loops.run = run = Run(messages, variables)
         given = {"messages": Messages(run, messages), PROMPT: prompt}
         values = {**self._globals, **variables, **given}
         add = run.pieces.append
