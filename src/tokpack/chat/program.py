@@ -289,12 +289,11 @@ class Writer(CodeGenerator):
         """An attribute. On a mapping it is a key, unless mappings have an attribute of that
         name.
         """
-        if node.attr in _DICT_NAMES:
-            self._call("attribute", [node.node, nodes.Const(node.attr)], frame)
-            return
-        is_dict = self._of_dict(node.node, node.attr, frame)
-        self._call("key", [node.node, nodes.Const(node.attr)], frame)
-        self.write(")" * is_dict)
+        is_method = node.attr in _DICT_NAMES
+        is_dict = not is_method and self._of_dict(node.node, node.attr, frame)
+        self.write("direct_attribute(" if is_method else "direct_key(")
+        self.visit(node.node, frame)
+        self.write(f", {node.attr!r})" + ")" * is_dict)
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Any) -> None:  # noqa: N802
         """An element."""
@@ -329,13 +328,6 @@ class Writer(CodeGenerator):
             self.write("environment.call(context, ")
             self.visit(called, frame)
         self.signature(node, frame, {"caller": "caller"} if forward_caller else None)
-        self.write(")")
-
-    def _call(self, name: str, values: list[nodes.Node], frame: Any) -> None:
-        self.write(f"direct_{name}(")
-        for value in values:
-            self.visit(value, frame)
-            self.write(", ")
         self.write(")")
 
 

@@ -457,8 +457,7 @@ class _Rendering:
         turn = whole.turn(i)
         if begin == end and (turn is None or turn == (begin, end)):
             return []  # the template has written nothing for it
-        is_special = i in document.conversation.special
-        rules = self._rules_of(document, i) if is_special else self._rules
+        rules = self._rules_of(document, i)
         last, with_token = self._ends.trim(whole.text, begin, end)
         span = begin, with_token if rules.eot else last
         span = trained(whole.text, span, rules, closing)
@@ -472,7 +471,7 @@ class _Rendering:
         if span[0] < span[1]:
             document.begins.append(span[0])
             document.unstopped += last == with_token
-        return self._without(document, i, [span], answer) if is_special else [span]
+        return self._without(document, i, [span], answer)
 
     def _rules_of(self, document: Document, i: int) -> Rules:
         is_thoughtless = i in document.conversation.thoughtless
@@ -525,7 +524,6 @@ class _Rendering:
         text, header, ends = document.whole.text, self._turns.header, self._ends
         spans: list[Span] = []
         own: dict[int, Span] = {}  # the last block of each answer
-        special, rules = document.conversation.special, self._rules
         for i, block in self._blocks(document):
             begin, end = block
             if i not in own:
@@ -534,12 +532,9 @@ class _Rendering:
             if header and text.startswith(header, begin, end):
                 # In some templates the block includes the beginning of the turn, before a thinking.
                 begin += len(header)
+            rules = self._rules_of(document, i)
             until = end if rules.eot else ends.trim(text, begin, end)[0]
-            if i not in special:
-                one = trained(text, (begin, until), rules)
-                spans += [one] if one[0] == block[0] else [(block[0], begin), one]
-                continue
-            one = trained(text, (begin, until), self._rules_of(document, i))
+            one = trained(text, (begin, until), rules)
             spans += self._without(document, i, [(block[0], begin), one], Answer(begin, end))
         for begin, end in own.values():
             if not text.endswith(ends.tokens, begin, end):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import partial
 from itertools import accumulate, pairwise
@@ -44,6 +44,7 @@ with needs_extra("chat"):
 EVERY = sys.maxsize  # the number for a look that all messages decide: at their count, at the last
 
 
+@dataclass(eq=False, slots=True)
 class Pass:
     """A loop over ``count`` messages from number ``first`` on.
 
@@ -52,11 +53,10 @@ class Pass:
     effect; -1 for none.
     """
 
-    __slots__ = ("count", "effect", "first", "places")
-
-    def __init__(self, first: int, count: int, effect: int) -> None:
-        self.first, self.count, self.effect = first, count, effect
-        self.places: list[int] = []
+    first: int
+    count: int
+    effect: int
+    places: list[int] = field(default_factory=list)
 
 
 class Run:
