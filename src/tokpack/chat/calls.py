@@ -11,7 +11,7 @@ from tokpack.display import brief
 from tokpack.errors import option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tokpack.chat.marks import Span
     from tokpack.chat.records import Message
@@ -53,18 +53,18 @@ def arguments_taken(mapping: str, text: str) -> str:
     return "as-is"
 
 
-def with_arguments(message: Message, kind: str, i: int) -> Message:
-    """The message with the arguments of its calls as mappings, or as texts. ConversationError."""
+def with_calls(message: Message, made: Callable[[Any], Any]) -> Message:
+    """The message with what is ``made`` of each of its calls."""
     given = dict(message)
     for key in CALLS:
         if key in message:
-            calls = message[key] if isinstance(message[key], list) else [message[key]]
-            made = [_with_arguments(call, kind, i) for call in calls]
-            given[key] = made if isinstance(message[key], list) else made[0]
+            calls = message[key]
+            given[key] = list(map(made, calls)) if isinstance(calls, list) else made(calls)
     return given
 
 
-def _with_arguments(call: Any, kind: str, i: int) -> Any:
+def with_arguments(call: Any, kind: str, i: int) -> Any:
+    """A call of message i with arguments as a mapping, or as a text. ConversationError."""
     function = call.get("function", call)
     value = function.get("arguments")
     if value is None or isinstance(value, str) == (kind == "text"):

@@ -289,12 +289,11 @@ class Writer(CodeGenerator):
         """An attribute. On a mapping it is a key, unless mappings have an attribute of that
         name.
         """
-        if node.attr in _DICT_NAMES:
-            self._call("attribute", [node.node, nodes.Const(node.attr)], frame)
-            return
-        is_dict = self._of_dict(node.node, node.attr, frame)
-        self._call("key", [node.node, nodes.Const(node.attr)], frame)
-        self.write(")" * is_dict)
+        is_method = node.attr in _DICT_NAMES
+        is_dict = not is_method and self._of_dict(node.node, node.attr, frame)
+        self.write("direct_attribute(" if is_method else "direct_key(")
+        self.visit(node.node, frame)
+        self.write(f", {node.attr!r})" + ")" * is_dict)
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Any) -> None:  # noqa: N802
         """An element."""
@@ -329,13 +328,6 @@ class Writer(CodeGenerator):
             self.write("environment.call(context, ")
             self.visit(called, frame)
         self.signature(node, frame, {"caller": "caller"} if forward_caller else None)
-        self.write(")")
-
-    def _call(self, name: str, values: list[nodes.Node], frame: Any) -> None:
-        self.write(f"direct_{name}(")
-        for value in values:
-            self.visit(value, frame)
-            self.write(", ")
         self.write(")")
 
 
@@ -413,24 +405,20 @@ class Program:
         if value.__class__ is Messages:
             return Rounds(value, writes=writes)
         if writes and value.__class__ is list and value:
-            assert self._loops.run is not None
             self._loops.run.copy(value)
         return value
 
     def _tell(self, values: tuple[Any, ...]) -> None:
         """Note the values that decide a generation prompt, before a round of the main loop."""
-        assert self._loops.run is not None
         self._loops.run.states.append(values)
 
     def _effect(self) -> None:
         """Note that something was set that outlasts the round of a loop."""
-        assert self._loops.run is not None
         self._loops.run.effect()
 
     def _generation(self, begins: bool) -> None:
         """Note that a generation block begins or ends."""
         run = self._loops.run
-        assert run is not None
         if begins:
             run.generations.append([len(run.pieces), -1])
         else:
@@ -457,7 +445,7 @@ class Program:
         ``variables`` has the tools, the documents and all others. Raises ConversationError.
         """
         self.limits.go_on()
-        self._loops.run = run = Run(messages)
+        self._loops.run = run = Run(messages, variables)
         given = {"messages": Messages(run, messages), PROMPT: prompt}
         values = {**self._globals, **variables, **given}
         add = run.pieces.append

@@ -335,8 +335,7 @@ def _read_call(message: Message, i: int) -> None:
     calls = said if isinstance(said, list) else [said] * (said is not None)
     if wrong := [one for one in calls if not _are_calls([one])]:
         raise ConversationError(MALFORMED, f"message {i} calls {brief(wrong[0])}")
-    made = [one if "function" in one else {"type": "function", "function": one} for one in calls]
-    message["tool_calls"] = [*(message.get("tool_calls") or ()), *made]
+    message["tool_calls"] = [*(message.get("tool_calls") or ()), *_wrapped(calls)]
 
 
 def _read_calls(message: Message, i: int) -> None:
@@ -518,12 +517,7 @@ class RecordReader:
         return self._reader.read([{"role": next(roles), "content": one} for one in said])
 
     def _pair(self, record: Mapping[str, Any], keys: Sequence[str]) -> list[Conversation]:
-        answers = []
-        for key in keys:
-            value = value_at(record, key)
-            if value is None:
-                raise ConversationError(NO_CONVERSATION, f"it has no {key}: {_keys(record)}")
-            answers.append(self._reader.turns(value, "assistant"))
+        answers = [self._reader.turns(_asked(record, key), "assistant") for key in keys]
         before = self._before(record, keys, answers)
         both = [one if _begins_with(one, before) else [*before, *one] for one in answers]
         same = 0
@@ -537,10 +531,7 @@ class RecordReader:
         """The messages before the answers of a pair; the answers may contain them as well."""
         key = self._options.prompt_key
         if key is not None:
-            value = value_at(record, key) if key else ""
-            if value is None:
-                raise ConversationError(NO_CONVERSATION, f"it has no {key}: {_keys(record)}")
-            return self._reader.turns(value, "user") if key else []
+            return self._reader.turns(_asked(record, key), "user") if key else []
         names = [name for name in _PROMPTS if name not in keys and _is_prompt(record.get(name))]
         whole = [one for one in answers if _is_whole(one)]
         if not names and not whole:
@@ -608,8 +599,7 @@ def _form(record: Mapping[str, Any], options: ChatOptions) -> str:
         return "pairs"
     key = options.messages_key
     if key is not None:
-        if value_at(record, key) is None:
-            raise ConversationError(NO_CONVERSATION, f"it has no {key}: {_keys(record)}")
+        _asked(record, key)
         return "messages"
     pair = pair_of(record)
     for one in LISTS:
@@ -625,6 +615,14 @@ def _form(record: Mapping[str, Any], options: ChatOptions) -> str:
         if record.get(answer) is not None and value_at(record, key or prompt) is not None:
             return form
     raise ConversationError(NO_CONVERSATION, _keys(record))
+
+
+def _asked(record: Mapping[str, Any], key: str) -> Any:
+    """The value under a key that was asked for. ConversationError if a record has none."""
+    value = value_at(record, key)
+    if value is None:
+        raise ConversationError(NO_CONVERSATION, f"it has no {key}: {_keys(record)}")
+    return value
 
 
 def _keys(record: Mapping[str, Any]) -> str:
@@ -744,7 +742,7 @@ def _list(value: Any, what: str) -> list[Any]:
 
 
 def _wrapped(functions: list[Any]) -> list[Any]:
-    """Functions in the form of tools."""
+    """Functions in the form of tools, or of their calls."""
     return [
         one
         if isinstance(one, dict) and "function" in one

@@ -6,13 +6,15 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Generator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 from tokpack.apart import Limits
-from tokpack.chat.calls import are_written, calls_of, have_calls, with_arguments
+from tokpack.chat.calls import are_written, calls_of, have_calls, with_arguments, with_calls
 from tokpack.chat.marks import HARMONY, Answer, Marks, Rules, joined, thinking, trained, without
-from tokpack.chat.records import CALLS, MALFORMED, REASONING, RecordReader
+from tokpack.chat.records import MALFORMED, REASONING, RecordReader
 from tokpack.chat.rendered import (
     NO_VARIABLES,
     OUTSIDE,
@@ -34,48 +36,37 @@ if TYPE_CHECKING:
     from tokpack.chat.rendered import ChatOptions
     from tokpack.chat.sandbox import Text
 
-    Messages = list[Message]
+    Messages = Sequence[Message]
 
 
+@dataclass(eq=False)
 class Document:
     """A conversation as text while it is being made, and the places of its messages in it.
 
     ``again`` renders other messages in place of these, with some variables. ``answers`` are the
     messages of an assistant that are to be trained, ``others`` those of other roles. Messages that
     are not written are counted from ``first`` on: another document has the earlier ones, too.
+    ``begins`` are the places where trained answers begin.
     """
 
-    __slots__ = (
-        *("_again", "_first_text", "_marks", "answers", "begins", "conversation", "first"),
-        *("messages", "others", "unstopped", "whole"),
-    )
+    whole: Text
+    conversation: Conversation
+    answers: Sequence[int]
+    others: Sequence[int]
+    again: Callable[[Messages, Mapping[str, Any]], Text]
+    first: int = 0
+    begins: list[int] = field(default_factory=list)
+    unstopped: int = 0
 
-    def __init__(
-        self,
-        whole: Text,
-        messages: Messages,
-        conversation: Conversation,
-        chosen: tuple[Sequence[int], Sequence[int]],
-        again: tuple[Callable[[Messages, Mapping[str, Any]], Text], Mapping[str, Any]],
-    ) -> None:
-        self.whole, self.messages, self.conversation = whole, messages, conversation
-        self._again, self._first_text = again, whole.text
-        self.answers, self.others = chosen
-        self.first = 0
-        self.begins: list[int] = []  # where trained answers begin
-        self.unstopped = 0
+    def __post_init__(self) -> None:
+        self.messages, self._first_text = self.whole.messages, self.whole.text
 
-    @property
+    @cached_property
     def marks(self) -> Marks | None:
         """The places of contents, thoughts and calls; None if the template does not show them.
 
         Messages that are just a text that is trained as a whole get no marks.
         """
-        if not hasattr(self, "_marks"):
-            self._marks = self._marked()
-        return self._marks
-
-    def _marked(self) -> Marks | None:
         marks, parts = Marks(), self.conversation.parts
         marked = [
             _marked(marks, i, message, parts.get(i, {}))
@@ -84,21 +75,16 @@ class Document:
             for i, message in enumerate(self.messages)
         ]
         try:
-            render, variables = self._again
-            text = marks.read(render(marked, variables).text)
+            text = marks.read(self.again(marked, self.whole.variables).text)
         except ConversationError:
             return None
         return marks if text == self._first_text else None
-
-    def turn(self, i: int) -> Span | None:
-        """The span of a message's turn; None if it is not known, or if it has none."""
-        return self.whole.turns[i] if self.whole.turns else None
 
     def calls(self, i: int) -> list[list[int]]:
         """The places of each call of a message: its marks, or its id, if that is found on its
         own.
         """
-        calls, text, turn = calls_of(self.messages[i]), self.whole.text, self.turn(i)
+        calls, text, turn = calls_of(self.messages[i]), self.whole.text, self.whole.turn(i)
         ids = [call.get("id") for call in calls]
         places = []
         for n, id_ in enumerate(ids):
@@ -159,12 +145,12 @@ class Document:
         thought = message.get("reasoning_content") if len(message) > 2 else None
         if thought is None and isinstance(content, str) and "</think>" in content:
             thought = thinking(content)[0]
-        turn = self.turn(i) or (0, len(text))
+        turn = self.whole.turn(i) or (0, len(text))
         return isinstance(thought, str) and text.find(thought.strip(), *turn) < 0
 
     def _missing_call(self, i: int) -> str | None:
         """The name of a call of a message that is not written, or None."""
-        message, text, turn = self.messages[i], self.whole.text, self.turn(i)
+        message, text, turn = self.messages[i], self.whole.text, self.whole.turn(i)
         if turn is not None and are_written(text, turn, message):
             return None
         names = [call.get("function", call)["name"] for call in calls_of(message)]
@@ -178,7 +164,7 @@ class Document:
 
     def drops_content(self, i: int) -> bool:
         """Whether the text of a message beside its calls is not written."""
-        text, turn, message = self.whole.text, self.turn(i), self.messages[i]
+        text, turn, message = self.whole.text, self.whole.turn(i), self.messages[i]
         said = [one for one in texts_of(message) if one.strip()] if have_calls(message) else []
         if not said or (turn is not None and are_written(text, turn, message)):
             return False
@@ -201,22 +187,14 @@ def texts_of(message: Message) -> list[str]:
 
 def _marked(marks: Marks, i: int, message: Message, parts: Mapping[str, list[Part]]) -> Message:
     """A message with marks in its content, its thinking and its calls."""
-    marked = dict(message)
+    numbers = count()
+    marked = with_calls(message, lambda one: marks.call(one, ("call", i, next(numbers))))
     for key in ("content", "reasoning_content"):
         if key in message:
             marked[key] = marks.content(message[key], (key, i), parts.get(key, ()))
     for key in REASONING[1:]:
         if key in message:
             marked[key] = marked["reasoning_content"]
-    number = 0
-    for key in CALLS:
-        calls = message.get(key, [])
-        made = []
-        for call in calls if isinstance(calls, list) else [calls]:
-            made.append(marks.call(call, ("call", i, number)))
-            number += 1
-        if made:
-            marked[key] = made if isinstance(calls, list) else made[0]
     return marked
 
 
@@ -392,23 +370,24 @@ class _Rendering:
         messages = conversation.messages
         for i in conversation.special if self._arguments != "as-is" else ():
             if have_calls(messages[i]):
-                messages[i] = with_arguments(messages[i], self._arguments, i)
+                as_taken = partial(with_arguments, kind=self._arguments, i=i)
+                messages[i] = with_calls(messages[i], as_taken)
         whole = self._turns.render(messages, variables)
         if self._held < _HELD:
-            self._hold(whole.text, messages, variables)
+            self._hold(whole)
         yield
         options = self._options
-        answers, others = chosen = self._selected(conversation)
-        document = Document(whole, messages, conversation, chosen, (self._turns.render, variables))
+        answers, others = self._selected(conversation)
+        document = Document(whole, conversation, answers, others, self._turns.render)
         if options.append_eot:
-            self._close(document, variables)
+            self._close(document)
         if options.loss == "all":
             return [self._rendered(document, [(0, len(whole.text))])]
         try:
-            owns = self._answers(whole, messages, answers, variables)
+            owns = self._answers(whole, answers)
         except ConversationError as error:
             if error.reason == REWRITTEN and options.rewriting == "split":
-                return self._split(conversation, answers, variables)
+                return self._split(document)
             raise
         spans = self._said(document) if others else []
         if self._tagged:
@@ -417,10 +396,10 @@ class _Rendering:
             spans += self._trained(document, i, answer)
         return [self._rendered(document, spans)]
 
-    def _hold(self, text: str, messages: Messages, variables: Mapping[str, Any]) -> None:
+    def _hold(self, whole: Text) -> None:
         """Compare a text with that of jinja2 alone. TokpackError if they differ."""
         self._held += 1
-        plain = self._program.plain_text(messages, variables)
+        text, plain = whole.text, self._program.plain_text(whole.messages, whole.variables)
         if plain != text:
             at = next(
                 (i for i, pair in enumerate(zip(text, plain, strict=False)) if pair[0] != pair[1]),
@@ -448,52 +427,37 @@ class _Rendering:
         answers = [i for i in chosen if messages[i]["role"] == "assistant"]
         return answers, [i for i in chosen if i not in answers]
 
-    def _answers(
-        self, whole: Text, messages: Messages, answers: list[int], variables: Mapping[str, Any]
-    ) -> dict[int, Answer]:
+    def _answers(self, whole: Text, answers: list[int]) -> dict[int, Answer]:
         """What answers have added to the text; {} if generation blocks in the template tell it."""
         turns, as_is = self._turns, self._options.rewriting == "as-is"
         if self._tagged:
             for i in () if as_is else answers:
-                turns.check_kept(whole, messages, i, variables)
+                turns.check_kept(whole, i)
             return {}
         if as_is:
-            return {i: turns.as_written(whole, messages, i, variables) for i in answers}
-        by_message = turns.answers(whole, messages, answers, variables)
+            return {i: turns.as_written(whole, i) for i in answers}
+        by_message = turns.answers(whole, answers)
         self._seen += 1
-        if self._seen <= _ALWAYS_CHECKED or not len(whole.text) % _ONE_IN:
-            self._check(whole, messages, variables, by_message)
-        return by_message
-
-    def _check(
-        self,
-        whole: Text,
-        messages: Messages,
-        variables: Mapping[str, Any],
-        by_message: Mapping[int, Answer],
-    ) -> None:
-        """Compare answers found in one render with the definition, for some of them.
-
-        TokpackError if they differ, which would be a fault of this module.
-        """
-        several = [i for i in by_message if i]
+        # Answers found in one render are compared with the definition, for some of them.
+        is_checked = self._seen <= _ALWAYS_CHECKED or not len(whole.text) % _ONE_IN
+        several = [i for i in answers if i] if is_checked else []
         for i in {*several[:1], *several[len(several) // 2 :][:1], *several[-1:]}:
-            expected = self._turns.answer(whole, messages, i, variables)
+            expected = turns.answer(whole, i)
             if by_message[i] != expected:
                 raise TokpackError(
                     f"the turn of message {i} is at {expected[:2]} by the conversation's "
                     f"beginning, and at {by_message[i][:2]} in the whole: this is a fault of "
                     f"tokpack with this chat template; the text is {brief(whole.text)}"
                 )
+        return by_message
 
     def _trained(self, document: Document, i: int, answer: Answer) -> list[Span]:
         """The trained spans of an answer."""
         whole, (begin, end, closing) = document.whole, answer
-        turn = whole.turns[i] if whole.turns else None
+        turn = whole.turn(i)
         if begin == end and (turn is None or turn == (begin, end)):
             return []  # the template has written nothing for it
-        is_special = i in document.conversation.special
-        rules = self._rules_of(document, i) if is_special else self._rules
+        rules = self._rules_of(document, i)
         last, with_token = self._ends.trim(whole.text, begin, end)
         span = begin, with_token if rules.eot else last
         span = trained(whole.text, span, rules, closing)
@@ -507,7 +471,7 @@ class _Rendering:
         if span[0] < span[1]:
             document.begins.append(span[0])
             document.unstopped += last == with_token
-        return self._without(document, i, [span], answer) if is_special else [span]
+        return self._without(document, i, [span], answer)
 
     def _rules_of(self, document: Document, i: int) -> Rules:
         is_thoughtless = i in document.conversation.thoughtless
@@ -560,7 +524,6 @@ class _Rendering:
         text, header, ends = document.whole.text, self._turns.header, self._ends
         spans: list[Span] = []
         own: dict[int, Span] = {}  # the last block of each answer
-        special, rules = document.conversation.special, self._rules
         for i, block in self._blocks(document):
             begin, end = block
             if i not in own:
@@ -569,12 +532,9 @@ class _Rendering:
             if header and text.startswith(header, begin, end):
                 # In some templates the block includes the beginning of the turn, before a thinking.
                 begin += len(header)
+            rules = self._rules_of(document, i)
             until = end if rules.eot else ends.trim(text, begin, end)[0]
-            if i not in special:
-                one = trained(text, (begin, until), rules)
-                spans += [one] if one[0] == block[0] else [(block[0], begin), one]
-                continue
-            one = trained(text, (begin, until), self._rules_of(document, i))
+            one = trained(text, (begin, until), rules)
             spans += self._without(document, i, [(block[0], begin), one], Answer(begin, end))
         for begin, end in own.values():
             if not text.endswith(ends.tokens, begin, end):
@@ -607,10 +567,7 @@ class _Rendering:
             if pair[0] in answers and (len(answers) == len(every) or pair[1][0] < end)
         ]
 
-    def _alone_again(self, messages: Messages, variables: Mapping[str, Any]) -> Text:
-        return self._turns.alone(messages, variables)[0]
-
-    def _close(self, document: Document, variables: Mapping[str, Any]) -> None:
+    def _close(self, document: Document) -> None:
         """Add the token that ends the last turn, if that is an answer without one."""
         whole, last = document.whole, document.messages[-1]
         if last["role"] != "assistant":
@@ -618,26 +575,24 @@ class _Rendering:
         turn = whole.turns[-1] if whole.turns else (0, whole.end)
         if turn is None or self._ends.has(whole.text, *turn):
             return
-        stop = self._turns.stop(variables, with_calls=have_calls(last))
+        stop = self._turns.stop(whole.variables, with_calls=have_calls(last))
         whole.text = f"{whole.text[: turn[1]]}{stop}{whole.text[turn[1] :]}"
         if self._tagged and self._rules.eot:
             whole.generations.append((turn[1], turn[1] + len(stop)))
 
-    def _split(
-        self, conversation: Conversation, answers: list[int], variables: Mapping[str, Any]
-    ) -> list[Rendered]:
+    def _split(self, together: Document) -> list[Rendered]:
         """A text for each answer: that of the messages up to it, where only the answer is
         trained.
         """
-        rendered, done = [], 0
-        for i in answers:
-            messages = conversation.messages[: i + 1]
-            whole, answer = self._turns.alone(messages, variables)
-            again = self._alone_again, variables
-            document = Document(whole, messages, conversation, ([i], ()), again)
-            document.first, done = done, i + 1
+        rendered, done, alone = [], 0, self._turns.alone
+        for i in together.answers:
+            whole, answer = alone(together.messages[: i + 1], together.whole.variables)
+            document = Document(
+                whole, together.conversation, [i], (), lambda *again: alone(*again)[0], done
+            )
+            done = i + 1
             if self._options.append_eot:
-                self._close(document, variables)
+                self._close(document)
             if self._tagged:
                 spans = self._generated(document)
             else:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, needs_extra, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from jinja2 import Undefined
     from jinja2.parser import Parser
@@ -43,6 +44,7 @@ with needs_extra("chat"):
 EVERY = sys.maxsize  # the number for a look that all messages decide: at their count, at the last
 
 
+@dataclass(eq=False, slots=True)
 class Pass:
     """A loop over ``count`` messages from number ``first`` on.
 
@@ -51,11 +53,10 @@ class Pass:
     effect; -1 for none.
     """
 
-    __slots__ = ("count", "effect", "first", "places")
-
-    def __init__(self, first: int, count: int, effect: int) -> None:
-        self.first, self.count, self.effect = first, count, effect
-        self.places: list[int] = []
+    first: int
+    count: int
+    effect: int
+    places: list[int] = field(default_factory=list)
 
 
 class Run:
@@ -69,11 +70,11 @@ class Run:
 
     __slots__ = (
         *("_copies", "_known", "_open", "generations", "is_disordered", "looks"),
-        *("messages", "passes", "pieces", "states"),
+        *("messages", "passes", "pieces", "states", "variables"),
     )
 
-    def __init__(self, messages: Sequence[Any]) -> None:
-        self.messages = messages
+    def __init__(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> None:
+        self.messages, self.variables = messages, variables
         self.pieces: list[str] = []
         self.looks: list[tuple[int, int]] = []
         self.passes: list[Pass] = []
@@ -121,12 +122,13 @@ class Run:
 
     def text(self) -> Text:
         """The text of the run, with its turns."""
+        given = self.messages, self.variables
         ends = [0, *accumulate(map(len, self.pieces))]
         text = "".join(self.pieces)
         generations = [(ends[begin], ends[end]) for begin, end in self.generations]
         main = self._main()
         if not main:
-            return Text(text, None, len(text), generations, Seen([(0, EVERY)]))
+            return Text(*given, text, None, len(text), generations, [(0, EVERY)])
         looks = [(ends[at], number) for at, number in self.looks]
         for one in self.passes:
             if one not in main and one.effect >= 0 and one.places:
@@ -141,7 +143,7 @@ class Run:
             # The template has written a system message before the loop.
             turns[0] = None if self.messages[0].get("role") == "assistant" else (0, preamble)
         states = [()] * first + self.states if len(self.states) == count else []
-        return Text(text, turns, ends[main[-1].places[-1]], generations, Seen(looks, states))
+        return Text(*given, text, turns, ends[main[-1].places[-1]], generations, looks, states)
 
     def _main(self) -> list[Pass]:
         """The loop that writes the messages, with loops inside of it; [] if there are several.
@@ -170,44 +172,37 @@ class Run:
         return "".join(self.pieces[begin:end]).strip()
 
 
-class Seen(NamedTuple):
-    """What the template looked at while it wrote the messages.
-
-    ``looks`` are (place in the text, number of the message that decides the look). ``states`` are
-    the values that decide a generation prompt before each message; empty if they are not known.
-    """
-
-    looks: list[tuple[int, int]]
-    states: Sequence[tuple[Any, ...]] = ()
-
-
+@dataclass(eq=False, slots=True)
 class Text:
-    """A rendered conversation.
+    """A rendered conversation: ``messages``, to which a template is given ``variables``.
 
     ``turns`` has the span of text for each message, or None for a message that the template's loop
     did not reach; it is None as a whole if there is no such loop. ``end`` is the end of the last
     turn: some templates write more after it. ``generations`` are the spans of ``{% generation %}``.
+
+    ``looks`` tell what the template looked at while it wrote the messages: (place in the text,
+    number of the message that decides the look). ``states`` are the values that decide a generation
+    prompt before each message; empty if they are not known.
     """
 
-    __slots__ = ("_seen", "end", "generations", "text", "turns")
+    messages: Sequence[Any]
+    variables: Mapping[str, Any]
+    text: str
+    turns: list[Span | None] | None
+    end: int
+    generations: list[Span]
+    looks: list[tuple[int, int]]
+    states: Sequence[tuple[Any, ...]] = ()
 
-    def __init__(
-        self,
-        text: str,
-        turns: list[Span | None] | None,
-        end: int,
-        generations: list[Span],
-        seen: Seen,
-    ) -> None:
-        self.text, self.turns, self.end, self.generations = text, turns, end, generations
-        self._seen = seen
+    def turn(self, number: int) -> Span | None:
+        """The span of a message's turn; None if it is not known, or if it has none."""
+        return self.turns[number] if self.turns else None
 
     def is_plain(self, number: int) -> bool:
         """Whether the text up to the end of a message is that of the messages up to it alone."""
-        turn = self.turns[number] if self.turns else None
+        turn, looks = self.turn(number), self.looks
         if turn is None:
             return False
-        looks = self._seen.looks
         return not looks or not any(number < later and at < turn[1] for at, later in looks)
 
     def state(self, number: int) -> tuple[Any, ...] | None:
@@ -216,15 +211,15 @@ class Text:
 
         They are not known if the template has looked at the message before.
         """
-        states = self._seen.states
+        states = self.states
         return states[number] if number < len(states) and self.is_asked(number) else None
 
     def is_asked(self, number: int) -> bool:
         """Whether the text before a message is that of the messages before it alone."""
-        turn = self.turns[number] if self.turns else None
+        turn = self.turn(number)
         if turn is None:
             return False
-        return not any(number <= later and at <= turn[0] for at, later in self._seen.looks)
+        return not any(number <= later and at <= turn[0] for at, later in self.looks)
 
 
 class Messages:
@@ -350,7 +345,7 @@ class LoopMaker:
     """Makes loops for a program; ``run`` is always its current run."""
 
     def __init__(self) -> None:
-        self.run: Run | None = None
+        self.run = Run((), {})
 
     def __call__(self, iterable: Any, *others: Any, **named: Any) -> WatchedLoop:
         """A loop. One over a generator may take the next element from that before its turn."""
@@ -545,32 +540,30 @@ def plain_environment(day: date | None) -> ImmutableSandboxedEnvironment:
     return plain
 
 
-class GenerationTag(Extension):
-    """``{% generation %}``: a scope whose text an assistant has written.
-
-    It begins and ends with a statement of Python that a template cannot contain itself.
-    """
-
-    tags = {"generation"}  # noqa: RUF012 - so it is declared there
-
-    def parse(self, parser: Parser) -> Node:
-        """The statements up to ``{% endgeneration %}``."""
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        begin, end = (code(f"direct_generation({begins})", line) for begins in (True, False))
-        return Scope([begin, *body, end]).set_lineno(line)
-
-
 class _PlainGeneration(Extension):
     """``{% generation %}`` as a scope and nothing else."""
 
     tags = {"generation"}  # noqa: RUF012 - so it is declared there
 
-    def parse(self, parser: Parser) -> Node:
+    def parse(self, parser: Parser) -> Scope:
         """The statements up to ``{% endgeneration %}``."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return Scope(body).set_lineno(line)
+        return Scope(body, lineno=line)
+
+
+class GenerationTag(_PlainGeneration):
+    """``{% generation %}``: a scope whose text an assistant has written.
+
+    It begins and ends with a statement of Python that a template cannot contain itself.
+    """
+
+    def parse(self, parser: Parser) -> Scope:
+        """The statements up to ``{% endgeneration %}``."""
+        scope = super().parse(parser)
+        begin, end = (code(f"direct_generation({b})", scope.lineno) for b in (True, False))
+        scope.body = [begin, *scope.body, end]
+        return scope
 
 
 def code(python: str, line: int) -> ExprStmt:

@@ -21,7 +21,7 @@ from tokpack.chat.calls import TOOLS, arguments_taken, tried
 from tokpack.chat.marks import Answer, Ends, last_mark, mark_at, prompts, thinking
 from tokpack.chat.records import OWN
 from tokpack.chat.rendered import REWRITTEN, UNSAFE, ConversationError, not_found
-from tokpack.chat.sandbox import EVERY, Seen, Text
+from tokpack.chat.sandbox import EVERY, Text
 from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _ANSWER = {"role": "assistant", "content": _SAID}
 _ALIKE = {"developer": "system", "function": "tool"}
 _UNFIT = "the generation prompt does not fit"
 
-Messages = list[dict[str, Any]]
+Messages = Sequence[dict[str, Any]]
 _Prompt = Sequence[tuple[str, str]]  # see `prompts`
 
 
@@ -69,44 +69,38 @@ class Turns:
         """The text of messages."""
         return self._program.run(messages, variables)
 
-    def answers(
-        self, whole: Text, messages: Messages, numbers: list[int], variables: Mapping[str, Any]
-    ) -> dict[int, Answer]:
+    def answers(self, whole: Text, numbers: Sequence[int]) -> dict[int, Answer]:
         """What some messages add to the whole text. Raises ConversationError.
 
         Found from the one render, or else by the definition.
         """
-        text, turns, last = whole.text, whole.turns, len(messages) - 1
+        last = len(whole.messages) - 1
         result = {}
         for i in numbers:
             self._check_prompt(i)
-            turn = turns[i] if turns else None
+            turn = whole.turn(i)
             begun, is_plain = None, i == last or whole.is_plain(i)
             if turn is not None and is_plain and whole.is_asked(i):
-                prompt = self._prompt(whole, messages, i, variables)
-                begun = _behind(text, turn[0], prompt) if prompt is not None else None
+                begun = _behind(whole.text, turn[0], self._prompt(whole, i))
             if turn is None or begun is None:
-                result[i] = self.answer(whole, messages, i, variables, is_plain=is_plain)
+                result[i] = self.answer(whole, i, is_plain=is_plain)
             else:
                 result[i] = Answer(begun[0], turn[1], begun[1])
         return result
 
-    def answer(
-        self,
-        whole: Text,
-        messages: Messages,
-        i: int,
-        variables: Mapping[str, Any],
-        *,
-        is_plain: bool = False,
-    ) -> Answer:
+    def _first(self, whole: Text, count: int) -> Text:
+        """The text of the first messages of a text."""
+        return self.render(whole.messages[:count], whole.variables)
+
+    def answer(self, whole: Text, i: int, *, is_plain: bool = False) -> Answer:
         """What message i adds to the whole text, by the definition. Raises ConversationError.
 
         ``is_plain``: the text up to its end is known to be that of the messages up to it alone.
         """
+        messages, variables = whole.messages, whole.variables
         is_plain = is_plain or i == len(messages) - 1
-        up_to = whole if is_plain else self.render(messages[: i + 1], variables)
-        turn = up_to.turns[i] if up_to.turns else None
+        up_to = whole if is_plain else self._first(whole, i + 1)
+        turn = up_to.turn(i)
         end = turn[1] if turn else up_to.end
         if not whole.text.startswith(up_to.text[:end]):
             raise _rewritten(i)
@@ -115,18 +109,17 @@ class Turns:
             if not more.startswith(up_to.text.rstrip()) or more == up_to.text:
                 raise not_found(i)  # text follows all messages, or a further one is not written
         # Before the first message there is nothing to render: its prompt must be known otherwise.
-        prompt = None if i else self._prompt(whole, messages, i, variables)
+        prompt = None if i else self._prompt(whole, i)
         if turn is not None and prompt is not None:
             begun = _behind(up_to.text, turn[0], prompt)
         else:
             begun = _behind(up_to.text, 0, self._asked(messages[:i], variables)[1])
         if begun is None:
-            before = self.render(messages[:i], variables)
+            before = self._first(whole, i)
             kept = up_to.text.startswith(before.text[: before.end])
             raise _no_prompt(i) if kept else _rewritten(i)
         if turn is not None and begun[0] < turn[0]:  # earlier messages are longer now than alone
-            prompt_before = self._ask(messages[:i], variables)
-            begun = None if prompt_before is None else _behind(up_to.text, turn[0], prompt_before)
+            begun = _behind(up_to.text, turn[0], self._ask(messages[:i], variables))
             if begun is None:
                 raise _rewritten(i)
         begin, closing = begun
@@ -135,36 +128,30 @@ class Turns:
             begin += len(self.header)  # the text begins another turn where a prompt would go on
         return Answer(begin, end, closing)
 
-    def check_kept(
-        self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
-    ) -> None:
+    def check_kept(self, whole: Text, i: int) -> None:
         """Raise ConversationError if the text up to message i is rewritten later."""
-        if i < len(messages) - 1 and not whole.is_plain(i):
-            up_to = self.render(messages[: i + 1], variables)
+        if i < len(whole.messages) - 1 and not whole.is_plain(i):
+            up_to = self._first(whole, i + 1)
             if not whole.text.startswith(up_to.text[: up_to.end]):
                 raise _rewritten(i)
 
-    def as_written(
-        self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
-    ) -> Answer:
+    def as_written(self, whole: Text, i: int) -> Answer:
         """What message i adds to the whole text, even if it is rewritten there."""
         self._check_prompt(i)
-        turn = whole.turns[i] if whole.turns else None
+        messages, turn = whole.messages, whole.turn(i)
         if turn is None:
-            return self.answer(whole, messages, i, variables)
-        prompt = self._prompt(whole, messages, i, variables)
-        if prompt is None:
-            prompt = self._ask(messages[:i], variables)
-        begun = None if prompt is None else _behind(whole.text, turn[0], prompt)
-        if prompt is None or begun is None:
+            return self.answer(whole, i)
+        prompt = self._prompt(whole, i) or self._ask(messages[:i], whole.variables)
+        begun = _behind(whole.text, turn[0], prompt)
+        if begun is None:
             raise _no_prompt(i)
         end = turn[1]
         follows = messages[i + 1]["role"] if i < len(messages) - 1 else ""
         # A template may write the result of a call inside of the turn with the call. So the end of
         # the answer is found by its text when it is the last message.
         if follows in ("tool", "function"):
-            alone = self.render(messages[: i + 1], variables)
-            turn_alone = alone.turns[i] if alone.turns else None
+            alone = self._first(whole, i + 1)
+            turn_alone = alone.turn(i)
             first = _behind(alone.text, turn_alone[0], prompt) if turn_alone else None
             answer, closing = (
                 ("", "")
@@ -186,12 +173,12 @@ class Turns:
         whole, i = self.render(messages, variables), len(messages) - 1
         self._check_prompt(i)
         if not i:
-            return whole, self.answer(whole, messages, i, variables)
+            return whole, self.answer(whole, i)
         prompted, beginnings = self._asked(messages[:i], variables)
         if _behind(whole.text, 0, beginnings) is not None:
-            return whole, self.answer(whole, messages, i, variables)
-        turn = whole.turns[i] if whole.turns else None
-        before = self.render(messages[:i], variables)
+            return whole, self.answer(whole, i)
+        turn = whole.turn(i)
+        before = self._first(whole, i)
         start = before.text[: before.end]
         begun = None
         if turn is not None and prompted.text.startswith(start):
@@ -203,7 +190,7 @@ class Turns:
         end = turn[1] + moved
         turns = None if before.turns is None else [*before.turns, (before.end, end)]
         behind = [(b + moved, e + moved) for b, e in whole.generations if b >= turn[0]]
-        rendered = Text(text, turns, end, behind, Seen([(0, EVERY)]))
+        rendered = Text(messages, variables, text, turns, end, behind, [(0, EVERY)])
         return rendered, Answer(len(prompted.text), end, begun[1])
 
     def stop(self, variables: Mapping[str, Any], *, with_calls: bool) -> str:
@@ -221,8 +208,7 @@ class Turns:
         result = {"role": "tool", "content": "?", "tool_call_id": "c00000001", "name": "find"}
         messages = [question, call, result] if with_calls else [question, self._answer, question]
         text = self._written(messages, variables)
-        turn = text.turns[1] if text is not None and text.turns else None
-        if text is not None and turn is not None:
+        if text is not None and (turn := text.turn(1)):
             begin, end = self.ends.trim(text.text, *turn)
             if begin < end:
                 return text.text[begin:end]
@@ -284,9 +270,7 @@ class Turns:
             return None
         return text if _SAID in text.text else None
 
-    def _prompt(
-        self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
-    ) -> _Prompt | None:
+    def _prompt(self, whole: Text, i: int) -> _Prompt | None:
         """The generation prompt before message i, rendered once for all; None if it is not known.
 
         What decides it is known: only the variables, or the state of some namespaces, too.
@@ -295,10 +279,11 @@ class Turns:
         state = whole.state(i) if decides else decides
         if state is None:
             return None
+        variables = whole.variables
         has = bool(variables.get("tools")), bool(variables.get("documents"))
         key = (*has, variables.get(OWN), state)
         if key not in self._prompts:
-            before = messages[:i] if decides else [self._question]
+            before = whole.messages[:i] if decides else [self._question]
             self._prompts[key] = self._ask(before, variables, placed=True)
         return self._prompts[key]
 
@@ -370,9 +355,8 @@ class Turns:
         If it does not, others begin with it only by accident: for instance an empty answer, if the
         template writes the end-of-turn token after all messages.
         """
-        messages = [self._question, self._answer]
         try:
-            self.answer(self.render(messages, variables), messages, 1, variables)
+            self.answer(self.render([self._question, self._answer], variables), 1)
         except ConversationError as error:
             return error.reason != _UNFIT
         return True
@@ -421,11 +405,11 @@ def _end_of(answer: str, thought: int, text: str, own: Answer) -> int:
     return -1
 
 
-def _behind(text: str, begin: int, prompt: _Prompt) -> tuple[int, str] | None:
+def _behind(text: str, begin: int, prompt: _Prompt | None) -> tuple[int, str] | None:
     """The place after a generation prompt, and the mark that ends a thinking begun in it; or
     None.
     """
-    for one, closing in prompt:
+    for one, closing in prompt or ():
         if text.startswith(one, begin):
             return begin + len(one), closing
     return None

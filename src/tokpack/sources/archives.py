@@ -30,8 +30,6 @@ from tokpack.sources.base import (
     PATH,
     RAW_BYTES_KEPT,
     BadRecord,
-    DocumentBatch,
-    Documents,
     printable,
 )
 from tokpack.sources.compression import MOST_LAYERS, compression_of
@@ -50,7 +48,7 @@ from tokpack.sources.detect import (
 )
 from tokpack.sources.find import log_passed_over
 from tokpack.sources.json_values import JsonValuesStream
-from tokpack.sources.records import LineReader, documents_of, not_utf8, only_bad, without
+from tokpack.sources.records import LineReader, batch_of_texts, documents_of, only_bad
 from tokpack.sources.rows import WholeRecords, json_parser, with_text_rows
 from tokpack.sources.streams import (
     FOREVER,
@@ -66,7 +64,7 @@ from tokpack.sources.values import of_objects
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from tokpack.sources.base import Limits, Source
+    from tokpack.sources.base import DocumentBatch, Limits, Source
     from tokpack.sources.rows import Columns
     from tokpack.sources.streams import RawStream, Stream
 
@@ -292,59 +290,34 @@ def read_archive(
 ) -> Generator[DocumentBatch]:
     """Yield the documents of an archive, member by member; their record numbers run through."""
     with closing(PeekableStream(open_stream(source))) as stream:
-        yield from read_members(source, stream, keys, limits, columns)
+        yield from _Reading(source, keys, limits, columns).batches(stream)
 
 
-def read_members(
-    source: Source,
-    stream: PeekableStream,
-    keys: Sequence[str],
-    limits: Limits,
-    columns: Columns,
-    *,
-    are_documents: bool = False,
-) -> Iterator[DocumentBatch]:
-    """The documents of an archive whose stream is open, as ``read_archive`` reads them.
+class _Reading:
+    """One pass over an archive; counts its records.
 
     With ``are_documents`` each member with text is one document; others are skipped, and a warning
     gives their number.
     """
-    reading = _Reading(source.name, keys, limits, columns, are_documents=are_documents)
-    stored = 0
-    for batch in reading.batches(source, stream):
-        now = max(stored, reading.stored or stream.stored)
-        batch.bytes_read, stored = now - stored, now
-        yield batch
-    log_passed_over(source.name, reading.passed_over, source.format)
-    if not are_documents and _SAMPLES * reading.shared >= reading.members > 1:
-        _log.warning(
-            "%s: members have names in common, such as %s, as those of a sample of a WebDataset: "
-            "each is read alone; where one of each has the text, unpack it and encode these files, "
-            "'FOLDER/*.txt'",
-            *(source.name, reading.sample),
-        )
-
-
-class _Reading:
-    """One pass over an archive; counts its records."""
 
     def __init__(
         self,
-        name: str,
+        source: Source,
         keys: Sequence[str],
         limits: Limits,
         columns: Columns,
         *,
-        are_documents: bool,
+        are_documents: bool = False,
     ) -> None:
-        self.passed_over: list[tuple[str, str]] = []  # skipped members: the reason and the name
+        self._passed_over: list[tuple[str, str]] = []  # skipped members: the reason and the name
         self._are_documents = are_documents
         self._wanted = {PATH, *_PAGE} if isinstance(columns, WholeRecords) else {*columns}
-        self.members = self.shared = 0  # all, and those with the name of the one before
-        self.sample = ""  # the names of two members that differ only behind a dot
+        self._members_read = self._shared = 0  # all, and those with the name of the one before
+        self._sample = ""  # the names of two members that differ only behind a dot
         self._last = ""
-        self.stored = 0  # compressed bytes of the members read, for a zip
-        self._name = name
+        self._stored = 0  # compressed bytes of the members read, for a zip
+        self._source = source
+        self._name = source.name
         self._keys = keys
         self._limits = limits
         self._columns = columns
@@ -354,15 +327,31 @@ class _Reading:
         self._plain_bytes = 0
         self._line = 0
 
-    def batches(self, source: Source, stream: PeekableStream) -> Iterator[DocumentBatch]:
+    def batches(self, stream: PeekableStream) -> Iterator[DocumentBatch]:
+        """The documents of the archive, whose stream is open."""
+        stored = 0
+        for batch in self._all(stream):
+            now = max(stored, self._stored or stream.stored)
+            batch.bytes_read, stored = now - stored, now
+            yield batch
+        log_passed_over(self._name, self._passed_over, self._source.format)
+        if not self._are_documents and _SAMPLES * self._shared >= self._members_read > 1:
+            _log.warning(
+                "%s: members have names in common, such as %s, as those of a sample of a "
+                "WebDataset: each is read alone; where one of each has the text, unpack it and "
+                "encode these files, 'FOLDER/*.txt'",
+                *(self._name, self._sample),
+            )
+
+    def _all(self, stream: PeekableStream) -> Iterator[DocumentBatch]:
         if stream.head.startswith(b"PK"):
-            if source.is_pipe:
-                raise InputError(f"{source.name}: a zip cannot be read from a pipe; give the file")
-            with source.open() as file:
-                yield from self._members(zip_members(file, self._name, self.passed_over), 1)
+            if self._source.is_pipe:
+                raise InputError(f"{self._name}: a zip cannot be read from a pipe; give the file")
+            with self._source.open() as file:
+                yield from self._members(zip_members(file, self._name, self._passed_over), 1)
         elif is_tar(stream.head):
-            yield from self._members(tar_members(stream, self._name, self.passed_over), 1)
-        elif source.format == "wet":
+            yield from self._members(tar_members(stream, self._name, self._passed_over), 1)
+        elif self._source.format == "wet":
             yield from self._wet(stream, self._name)
         else:
             yield from self._dat(stream)
@@ -370,20 +359,18 @@ class _Reading:
 
     def _members(self, members: Iterator[Member], depth: int) -> Iterator[DocumentBatch]:
         for member in members:
-            self._compare(printable(member.name))
+            name = printable(member.name)
+            self._members_read += 1
+            if self._last and _stem(self._last) == _stem(name):
+                self._shared += 1
+                self._sample = self._sample or f"{self._last} and {name}"
+            self._last = name
             yield from self._member(member, depth)
-            self.stored += member.stored
-
-    def _compare(self, name: str) -> None:
-        """Count a member that has the name of the one before, apart from what follows a dot."""
-        self.members += 1
-        last, self._last = self._last, name
-        if last and _stem(last) == _stem(name):
-            self.shared += 1
-            self.sample = self.sample or f"{last} and {name}"
+            self._stored += member.stored
 
     def _member(self, member: Member, depth: int) -> Iterator[DocumentBatch]:
-        name = f"{self._name}/{printable(member.name)}"
+        path = printable(member.name)
+        name = f"{self._name}/{path}"
         stream = PeekableStream(member.stream)
         layers = 0
         while layers < MOST_LAYERS and (layer := compression_of(stream.head)):
@@ -392,15 +379,15 @@ class _Reading:
         if self._are_documents:
             kind = why_no_text(stream.head)
             if kind is not None:
-                self.passed_over.append((kind.reason, printable(member.name)))
+                self._passed_over.append((kind.reason, path))
             else:
                 text = read_exactly(stream, self._limits.max_document_bytes + 1)
-                yield from self._document(text.removeprefix(BOM), {PATH: printable(member.name)})
+                yield from self._document(text.removeprefix(BOM), {PATH: path})
             drain(stream)
             return
         format_ = format_of(stream.head, name, is_packed=layers > 0)
         if is_tar(stream.head) and depth < _DEEPEST:
-            yield from self._members(tar_members(stream, name, self.passed_over), depth + 1)
+            yield from self._members(tar_members(stream, name, self._passed_over), depth + 1)
         elif format_ == "json":
             yield from self._records(JsonValuesStream(stream, name), name)
         elif format_ == "jsonl":
@@ -409,7 +396,7 @@ class _Reading:
             yield from self._wet(stream, name)
         elif format_ == "text":
             text = read_exactly(stream, self._limits.max_document_bytes + 1)
-            yield from self._document(text, {PATH: printable(member.name)})
+            yield from self._document(text, {PATH: path})
         else:
             raise InputError(f"{name}: {format_} inside of an archive; unpack it")
         drain(stream)
@@ -479,19 +466,18 @@ class _Reading:
         count = len(self._plain)
         if count:
             lines = np.arange(self._line - count, self._line, dtype=np.int64)
-            documents = {self._keys[0]: documents_of(self._plain, lines)}
+            documents = documents_of(self._plain, lines)
             there = dict.fromkeys(name for values in self._beside for name in values)
-            documents[self._keys[0]].columns = {
+            documents.columns = {
                 name: of_objects([values.get(name) for values in self._beside])
                 for name in there
                 if name in self._wanted
             }
-            bad = not_utf8(documents[self._keys[0]])
-            for index, record in bad.items():
-                record.reason += _named(self._beside[index])
-            size, self._plain, self._plain_bytes, self._beside = self._plain_bytes, [], 0, []
-            good = without(documents, bad)
-            batch = DocumentBatch(good, list(bad.values()), count, count, text_bytes=size)
+            batch = batch_of_texts(self._keys[0], documents)
+            for record in batch.bad:
+                record.reason += _named(self._beside[record.line - self._line])
+            batch.text_bytes = self._plain_bytes
+            self._plain, self._plain_bytes, self._beside = [], 0, []
             yield with_text_rows(batch, self._columns)
 
     @property
@@ -537,7 +523,8 @@ def read_file(
         text = read_exactly(stream, first)
         if why_no_text(text[:HEAD_BYTES]) == ARCHIVE:
             members = PeekableStream(stream, text)
-            yield from read_members(source, members, keys, limits, columns, are_documents=True)
+            reading = _Reading(source, keys, limits, columns, are_documents=True)
+            yield from reading.batches(members)
             return
         if len(text) == first:  # there may be more
             most = limits.max_document_bytes + len(BOM) + 1
@@ -548,13 +535,10 @@ def read_file(
             reason = f"a document of more than {limits.max_document_bytes} bytes"
             batch = only_bad(keys, BadRecord(0, reason, text[:RAW_BYTES_KEPT]))
         else:
-            spans = np.array([[0, len(text)]], np.int64)
-            one = Documents(np.frombuffer(text, np.uint8), spans, np.zeros(1, np.int64))
+            one = documents_of([text], np.zeros(1, np.int64))
             if PATH in columns:
                 one.columns[PATH] = of_objects([source.name])
-            documents = {keys[0]: one}
-            bad = not_utf8(documents[keys[0]])
-            batch = DocumentBatch(without(documents, bad), list(bad.values()), 1, 1)
+            batch = batch_of_texts(keys[0], one)
         batch.bytes_read, batch.text_bytes = stored, length
         yield batch
         sums = file.block_checksums()

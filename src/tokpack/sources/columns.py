@@ -7,6 +7,7 @@ import mmap
 import os
 import re
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
@@ -179,16 +180,10 @@ class _Arrow:
         return iter(reader)
 
 
-def row_weights(source: Source) -> list[int]:
-    """The bytes of each row group of a parquet file, or of each record batch of an Arrow file."""
+def groups_of(source: Source) -> list[tuple[int, int]]:
+    """The rows and bytes of each row group of a parquet file, or record batch of an Arrow file."""
     with _opened(source) as table:
-        return [size for _, size in table.groups()]
-
-
-def rows_before(source: Source, group: int) -> int:
-    """The number of rows before a row group or record batch."""
-    with _opened(source) as table:
-        return sum(rows for rows, _ in table.groups()[:group])
+        return table.groups()
 
 
 def read_columns(
@@ -241,10 +236,7 @@ class RowCutter:
         self.names = list(schema.names)
         self._values: list[str] = []
         if not isinstance(columns, WholeRecords):
-            check_columns(name, schema, keys)
-            self._values = [one for one in columns if root_of(one, schema)]
-            roots = (root_of(one, schema) for one in (*keys, *self._values))
-            self.names = list(dict.fromkeys(roots))
+            self._values, self.names = _read_columns(name, schema, keys, columns)
 
     def cut(
         self, record_batch: Any, place: Callable[[], tuple[int, int]]
@@ -264,7 +256,11 @@ class RowCutter:
                 yield batch
             return
         record_batch.validate(full=True)
-        for first, count, line in _cuts(even_weights(record_batch), place):
+        # It is not known which columns have the texts.
+        rows = record_batch.num_rows
+        each = max(record_batch.get_total_buffer_size() // max(rows, 1), 1)
+        coded = row_weights_before([*filter(_is_coded, record_batch.columns)], rows)
+        for first, count, line in _cuts(each * np.arange(rows + 1) + coded, place):
             yield self._whole.of_table(record_batch.slice(first, count), line, self._name)
 
 
@@ -293,15 +289,6 @@ def _cuts(
         count = min(end, len(weights) - 1) - first
         yield first, count, line
         first += count
-
-
-def even_weights(record_batch: Any) -> npt.NDArray[np.int64]:
-    """The weight of all rows before each row, when it is not known which columns have the texts."""
-    rows = record_batch.num_rows
-    each = max(record_batch.get_total_buffer_size() // max(rows, 1), 1)
-    coded = row_weights_before([*filter(_is_coded, record_batch.columns)], rows)
-    weights: npt.NDArray[np.int64] = each * np.arange(rows + 1, dtype=np.int64) + coded
-    return weights
 
 
 @contextmanager
@@ -338,6 +325,19 @@ def check_columns(name: str, schema: Any, keys: Sequence[str]) -> None:
         plain = kind.value_type if types.is_dictionary(kind) else kind
         if str(plain) not in _TEXT_TYPES:
             raise InputError(f"{name}: column {key!r} is {kind}, not text")
+
+
+def _read_columns(
+    name: str, schema: Any, keys: Sequence[str], columns: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Those of ``columns`` that exist, None for all but the texts; and the names of the columns of
+    the table that contain these values and the texts. Raises as ``check_columns``.
+    """
+    check_columns(name, schema, keys)
+    if columns is None:
+        columns = [one for one in schema.names if one not in keys]
+    values = [one for one in columns if root_of(one, schema)]
+    return values, list(dict.fromkeys(root_of(one, schema) for one in (*keys, *values)))
 
 
 _TYPES_WITH_OFFSETS = ("string", "large_string", "binary", "large_binary")
@@ -447,6 +447,7 @@ _HASHED_BYTES = 1 << 30  # of text; the fingerprint of a larger table is of some
 _HASHED_ROWS = 4096
 
 
+@dataclass(eq=False)
 class MemoryRows:
     """Rows of this process, in groups of about a megabyte that can be read on their own.
 
@@ -454,18 +455,11 @@ class MemoryRows:
     columns of the object, even if some are not read.
     """
 
-    def __init__(
-        self,
-        schema: Any,
-        rows: int,
-        size: int,
-        slice_: Callable[[int, int], Any],
-        names: Sequence[str],
-    ) -> None:
-        self.schema, self.names = schema, names
-        self.rows = rows
-        self.bytes = size
-        self._slice = slice_
+    schema: Any
+    rows: int
+    bytes: int
+    slice: Callable[[int, int], Any]
+    names: Sequence[str]
 
     @functools.cached_property
     def _bounds(self) -> list[int]:
@@ -483,7 +477,7 @@ class MemoryRows:
         """The record batches of groups [begin, end), with the columns ``keys``."""
         bounds = self._bounds[begin : end + 1]
         for first, last in pairwise(bounds):
-            yield from self._slice(first, last).select(keys).to_batches()
+            yield from self.slice(first, last).select(keys).to_batches()
 
     def fingerprint(self, keys: Sequence[str], columns: Sequence[str] = ()) -> str:
         """XXH3-128, in hex, of the types and texts of some columns, and of the values of others.
@@ -497,7 +491,7 @@ class MemoryRows:
             bounds = ((row, row + 1) for row in chosen)
         content = ContentHash()  # which does not depend on chunks
         for first, last in bounds:
-            for batch in self._slice(first, last).to_batches():
+            for batch in self.slice(first, last).to_batches():
                 for key in keys:
                     texts = decoded(text_column(column_of(batch, key)))
                     content.add(f"{key} {type_at(key, self.schema)}", texts)
@@ -526,33 +520,20 @@ def table_source(
     column of ``keys``, or if that is no text.
     """
     name, all_names = "table", names or table.schema.names
+    texts: Sequence[str]
     if isinstance(columns, WholeRecords):
-        rows = MemoryRows(
-            *(table.schema, table.num_rows, table.nbytes),
-            *(lambda a, b: table.slice(a, b - a), all_names),
-        )
-        return _source(name, rows, rows.fingerprint((), table.schema.names))
-    check_columns(name, table.schema, keys)
-    values = _values(keys, columns, table.schema)
-    texts = [column_of(table, key) for key in keys]
-    part = table.select(_with_roots(keys, values, table.schema))
-    size = 4 * len(keys) * part.num_rows + sum(map(_text_bytes, texts))
+        part, size = table, table.nbytes
+        texts, values = (), table.schema.names
+    else:
+        texts = keys
+        values, roots = _read_columns(name, table.schema, keys, columns)
+        part = table.select(roots)
+        size = 4 * len(keys) * part.num_rows
+        size += sum(_text_bytes(column_of(table, key)) for key in keys)
     rows = MemoryRows(
         part.schema, part.num_rows, size, lambda a, b: part.slice(a, b - a), all_names
     )
-    return _source(name, rows, rows.fingerprint(keys, values))
-
-
-def _values(keys: Sequence[str], columns: Sequence[str] | None, schema: Any) -> list[str]:
-    """Those of ``columns`` that exist; None for all but the texts."""
-    if columns is None:
-        columns = [name for name in schema.names if name not in keys]
-    return [one for one in columns if root_of(one, schema)]
-
-
-def _with_roots(keys: Sequence[str], values: Sequence[str], schema: Any) -> list[str]:
-    """The names of the columns that contain texts and values."""
-    return list(dict.fromkeys(root_of(one, schema) for one in (*keys, *values)))
+    return _source(name, rows, rows.fingerprint(texts, values))
 
 
 def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = ()) -> Source:
@@ -573,9 +554,8 @@ def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = 
     if isinstance(columns, WholeRecords):
         part = dataset.with_format("arrow")
     else:
-        check_columns(name, schema, keys)
-        values = _values(keys, columns, schema)
-        part = dataset.select_columns(_with_roots(keys, values, schema)).with_format("arrow")
+        _, roots = _read_columns(name, schema, keys, columns)
+        part = dataset.select_columns(roots).with_format("arrow")
     stored = part.data
     size = stored.nbytes * len(part) // max(stored.num_rows, 1)  # it may have only some rows
     rows = MemoryRows(stored.schema, len(part), size, lambda a, b: part[a:b], schema.names)

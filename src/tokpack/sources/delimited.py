@@ -16,9 +16,10 @@ import numpy as np
 from tokpack._core import invalid_utf8
 from tokpack.display import brief
 from tokpack.errors import InputError
-from tokpack.sources.base import BOM, RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
+from tokpack.sources.base import BOM, RAW_BYTES_KEPT, BadRecord, DocumentBatch
 from tokpack.sources.columns import cut_texts
 from tokpack.sources.detect import PeekableStream
+from tokpack.sources.records import no_documents_of
 from tokpack.sources.rows import with_value_rows
 from tokpack.sources.streams import fill, open_stream
 
@@ -118,7 +119,8 @@ def _batches(
         values = [name for name in columns if names.count(name) == 1]
         read = list(dict.fromkeys([*keys, *values]))
         rows = _Rows(keys, values, limits, done, names, as_latin=as_latin)
-        called = {_as_latin(name) if as_latin else name: name for name in read}
+        # Latin-1 reads other names from the same bytes.
+        called = [name.encode().decode("latin-1") if as_latin else name for name in read]
         file = _WithEnd(stream, is_checked=not (as_latin or source.is_pipe))
         try:
             with arrow.open_csv(
@@ -135,7 +137,7 @@ def _batches(
                 ),
                 convert_options=arrow.ConvertOptions(
                     check_utf8=False,  # checked later for documents, with their line in the error
-                    include_columns=list(called),
+                    include_columns=called,
                     column_types=dict.fromkeys(called, pyarrow.large_binary()),
                     strings_can_be_null=False,
                 ),
@@ -244,9 +246,7 @@ class _Rows:
         """The batch of the rows of the wrong length after the last good row."""
         if self._ragged:
             begin, self.next = max(self.next, self._done), max(self._ragged) + 1
-            empty = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
-            documents = {key: Documents(*empty) for key in self._keys}
-            yield self._with_ragged(DocumentBatch(documents, [], 0, 0), begin)
+            yield self._with_ragged(DocumentBatch(no_documents_of(self._keys), [], 0, 0), begin)
 
 
 class _WithEnd:
@@ -288,11 +288,6 @@ def _after_utf8(data: bytes, *, is_last: bool) -> bytes:
     if len(invalid_utf8(data, np.array([[0, end]]))):
         raise _NotUtf8Error
     return data[end:]
-
-
-def _as_latin(text: str) -> str:
-    """The text that Latin-1 reads from the UTF-8 bytes of a text."""
-    return text.encode().decode("latin-1")
 
 
 def _bytes_of_latin(array: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.display import brief
@@ -148,7 +148,12 @@ def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
     if bare.endswith(".dat") and DAT_HEADER.match(head):
         return "archive"
     if head.startswith(b"WARC/"):
-        return _warc_format(head, name)
+        # The first record that is not about the file itself decides.
+        kinds = [kind.lower().decode() for kind in _WARC.findall(head)]
+        warc = next((kind for kind in kinds if kind != "warcinfo"), "conversion")
+        if warc != "conversion":
+            raise no_text(name, warc_kind(warc))
+        return "wet"
     for magic, format_ in _BINARY.items():
         if head.startswith(magic):
             return format_
@@ -169,17 +174,6 @@ def kind_of(head: bytes) -> Kind | None:
         return Kind(what, advice, "that are pointers of Git to files")
     match = _KIND.match(head)
     return _KINDS[match.lastindex - 1][0] if match and match.lastindex else None
-
-
-def _warc_format(head: bytes, name: str) -> str:
-    """The format "wet", if the first record that is not about the file itself has text. InputError
-    for other WARC files.
-    """
-    kinds = [kind.lower().decode() for kind in _WARC.findall(head)]
-    kind = next((kind for kind in kinds if kind != "warcinfo"), "conversion")
-    if kind != "conversion":
-        raise no_text(name, warc_kind(kind))
-    return "wet"
 
 
 def warc_kind(kind: str) -> Kind:
@@ -295,14 +289,27 @@ def _is_utf16(head: bytes) -> bool:
     )
 
 
-def first_bytes(source: Source) -> bytes:
-    """The first HEAD_BYTES of a file as stored, or all of a smaller one. InputError."""
-    return _head(FileStream(source), "", source.name)
+def head_of(source: Source, compression: str, stored: bytes | None = None) -> bytes:
+    """The first HEAD_BYTES of a file, decompressed, or all of a smaller one. InputError.
+
+    They are taken from ``stored``, its first bytes that were read already, if these suffice.
+    """
+    if stored is not None:
+        with suppress(InputError):  # the first bytes may end anywhere
+            return _head(_HeadStream(stored), compression, source.name)
+    return _head(FileStream(source, until=0), compression, source.name)
 
 
-def decompressed_head(source: Source) -> bytes:
-    """The first HEAD_BYTES of a source, decompressed. InputError."""
-    return _decompressed_head(source, source.compression, None)
+class _HeadStream(io.BytesIO):
+    """The first bytes of a file, which were read already, as a stream."""
+
+    stored = property(io.BytesIO.tell)
+
+
+def _head(raw: RawStream, compression: str, name: str) -> bytes:
+    with closing(decompressed(raw, compression, name)) as stream:
+        buffer = bytearray(HEAD_BYTES)
+        return bytes(buffer[: fill(stream, memoryview(buffer))])
 
 
 def is_running_text(head: bytes) -> bool:
@@ -324,13 +331,13 @@ def detect(
     read; NoTextError if it has no text, or with ``opens_archives``, if the files in an archive have
     none, where each of these is one document.
     """
-    head = first_bytes(source) if stored is None else stored
+    head = head_of(source, "") if stored is None else stored
     layers: list[str] = []
     while layer := compression_of(head):
         if len(layers) == MOST_LAYERS:
             raise InputError(f"{source.name}: compressed {MOST_LAYERS} times and more; unpack it")
         layers.append(layer)
-        head = _decompressed_head(source, LAYER.join(layers), stored)
+        head = head_of(source, LAYER.join(layers), stored)
     compression = LAYER.join(layers)
     if input_format == "file":
         kind = why_no_text(head)
@@ -358,29 +365,6 @@ def is_tar(head: bytes) -> bool:
     if not stored.isdigit() or not re.fullmatch(rb"[0-7]+", stored):
         return False
     return sum(head[:148]) + 8 * ord(" ") + sum(head[156:512]) == int(stored, 8)
-
-
-class _HeadStream(io.BytesIO):
-    """The first bytes of a file, which were read already, as a stream."""
-
-    stored = property(io.BytesIO.tell)
-
-
-def _decompressed_head(source: Source, compression: str, stored: bytes | None) -> bytes:
-    """The first decompressed bytes: from ``stored``, if these suffice, else from the file."""
-    if stored is not None:
-        with suppress(InputError):  # the first bytes may end anywhere
-            return _head(_HeadStream(stored), compression, source.name)
-    return _head(FileStream(source, until=0), compression, source.name)
-
-
-def _head(raw: RawStream, compression: str, name: str) -> bytes:
-    stream = decompressed(raw, compression, name)
-    buffer = bytearray(HEAD_BYTES)
-    try:
-        return bytes(buffer[: fill(stream, memoryview(buffer))])
-    finally:
-        stream.close()
 
 
 READ_BYTES = 256 << 10

@@ -28,9 +28,8 @@ from tokpack.sources.detect import (
     DOCUMENT_SUFFIXES,
     HEAD_BYTES,
     NoTextError,
-    decompressed_head,
     detect,
-    first_bytes,
+    head_of,
     is_markup,
     is_running_text,
     promised,
@@ -76,11 +75,6 @@ def has_document_name(path: str) -> bool:
     return bare_name(path).endswith(DOCUMENT_SUFFIXES)
 
 
-def _has_open_name(path: str) -> bool:
-    """Whether a name, without the suffix of a compression, does not tell what the file contains."""
-    return "." not in os.path.basename(bare_name(path)) or path.lower().endswith(_TABLES)
-
-
 def why_leftover(path: str, pattern: str = "") -> str:
     """The reason to skip a file that a program has left, in words; "" if there is none.
 
@@ -108,23 +102,27 @@ def why_sidecar(path: str, input_format: str, exists: Callable[[str], bool]) -> 
     return "about other files" if is_sidecar else why_leftover(path)
 
 
-def source_or_reason(
-    path: str, input_format: str, source_of: Callable[[str], Source]
+def _source_or_reason(
+    path: str, read_as: _ReadAs, source_of: Callable[[_ReadAs], Source]
 ) -> Source | str:
-    """The source of a file in a folder, made by ``source_of(format)``, or the reason to skip it.
+    """The source of a file in a folder, made by ``source_of``, or the reason to skip it.
 
     A file is taken if its name says that it has documents, or if its content does and is more than
     just text; if each file is a document, all text is taken. InputError if a file has something
     else than its name says, or is a pointer to another, and so may have had documents.
     """
+    input_format = read_as.input_format
     is_file = input_format == "file"
     is_sure = is_file or has_document_name(path)
+    asked = input_format if is_sure else "auto"
     try:
-        source = source_of(input_format if is_sure else "auto")
+        source = source_of(read_as._replace(input_format=asked, in_folder=True))
     except StoreError:
         raise
     except NoTextError as error:
-        if not is_file and (is_sure or (error.kind.lost and _has_open_name(path))):
+        bare = os.path.basename(bare_name(path))
+        tells_nothing = "." not in bare or path.lower().endswith(_TABLES)
+        if not is_file and (is_sure or (error.kind.lost and tells_nothing)):
             raise
         return error.kind.reason
     except InputError:
@@ -274,30 +272,29 @@ def _sorted(paths: Iterable[str]) -> list[str]:
 _OBJECTS_AT_ONCE = 64
 
 
-def objects(url: str, input_format: str, json_path: str) -> Iterator[Source]:
+def _objects(url: str, read_as: _ReadAs) -> Iterator[Source]:
     """The sources for a URL: one object, those of a folder, or those of a pattern. InputError."""
     for folder, listed in storage.find(url):
         if folder:
-            yield from _documents(folder, listed, input_format, json_path)
+            yield from _documents(folder, listed, read_as)
             continue
         passed_over = [(why_leftover(one.url, url), storage.shown(one.url)) for one in listed]
         named = [one for one, (why, _) in zip(listed, passed_over, strict=True) if not why]
-        yield from (
-            _object_source(one, head, json_path, input_format) for one, head in _with_heads(named)
-        )
-        log_passed_over(storage.shown(url), filter(itemgetter(0), passed_over), input_format)
+        yield from (_object_source(one, head, read_as) for one, head in _with_heads(named))
+        skipped = filter(itemgetter(0), passed_over)
+        log_passed_over(storage.shown(url), skipped, read_as.input_format)
 
 
 def _documents(
-    folder: str, listed: list[storage.StoredObject], input_format: str, json_path: str
+    folder: str, listed: list[storage.StoredObject], read_as: _ReadAs
 ) -> Iterator[Source]:
     """The sources for the objects of a folder, chosen like the files of a local folder."""
+    input_format = read_as.input_format
     names = {one.url for one in listed}
     about = {one.url: why_sidecar(one.url, input_format, names.__contains__) for one in listed}
     reasons = [(reason, storage.shown(url)) for url, reason in sorted(about.items()) if reason]
     for one, head in _with_heads(one for one in listed if not about[one.url]):
-        make = partial(_object_source, one, head, json_path, opens_archives=input_format != "file")
-        source = source_or_reason(one.url, input_format, make)
+        source = _source_or_reason(one.url, read_as, partial(_object_source, one, head))
         if isinstance(source, str):
             reasons.append((source, storage.shown(one.url)))
         else:
@@ -315,24 +312,16 @@ def _with_heads(
         yield from zip(batch, storage.heads(batch, HEAD_BYTES), strict=True)
 
 
-def _object_source(
-    one: storage.StoredObject,
-    head: bytes,
-    json_path: str,
-    input_format: str,
-    *,
-    opens_archives: bool = True,
-) -> Source:
+def _object_source(one: storage.StoredObject, head: bytes, read_as: _ReadAs) -> Source:
     name = storage.shown(one.url)
     source = Source(name, one.url, "", "", one.size, one.modified_ns, one.etag)
-    source = replace(source, json_path=json_path)
-    format_, compression = detect(source, input_format, head, opens_archives=opens_archives)
-    if format_ == "arrow":
+    source = read_as.detected(source, head)
+    if source.format == "arrow":
         raise InputError(
             f"{name}: Arrow files are mapped, so they are read from disks only: copy it to one, or "
             "make it parquet"
         )
-    return replace(source, format=format_, compression=compression)
+    return source
 
 
 _FIRST = 16  # files that are looked at one by one, to measure how long that takes
@@ -365,15 +354,13 @@ def map_concurrently(look: Callable[[Item], Result], items: Iterable[Item]) -> I
 
     while batch := list(islice(rest, _AT_ONCE)):
         try:
-            with ThreadPoolExecutor(_THREADS, initializer=_is_looking) as threads:
+            with ThreadPoolExecutor(
+                _THREADS, initializer=setattr, initargs=(_here, "looks", True)
+            ) as threads:
                 results = list(threads.map(look, batch))
         except RuntimeError:  # the system has no more threads
             results = list(map(look, batch))
         yield from results
-
-
-def _is_looking() -> None:
-    _here.looks = True
 
 
 def fingerprints(sources: Iterable[Source]) -> list[str]:
@@ -479,7 +466,7 @@ def _warn_of_text(sources: Sequence[Source]) -> None:
     """Warn that each line of text becomes a document, if it looks like books, code or web pages."""
     texts = [one for one in sources if one.format == "text" and not one.is_pipe]
     step = max(len(texts) // _LOOKED_AT, 1)
-    heads = list(map_concurrently(decompressed_head, texts[::step]))
+    heads = list(map_concurrently(lambda one: head_of(one, one.compression), texts[::step]))
     pages = [one for one, head in zip(texts[::step], heads, strict=True) if is_markup(head)]
     _warn_of_names(
         [one.name for one in pages],
@@ -506,12 +493,30 @@ class _ReadAs(NamedTuple):
     hf_split: str | None
     json_path: str
     pipes: bool
+    in_folder: bool = False  # then an archive is no document
+
+    def detected(self, source: Source, head: bytes | None) -> Source:
+        """A source with its format and compression; ``head`` are its first bytes, if known."""
+        source = replace(source, json_path=self.json_path)
+        format_, compression = detect(
+            source, self.input_format, head, opens_archives=not self.in_folder
+        )
+        return replace(source, format=format_, compression=compression)
 
 
 def _paths(text: str) -> list[str]:
-    if text.startswith("@") and not os.path.lexists(text):
+    """The paths that a word names: of a list in a file, or of a comma list.
+
+    If a file has the whole text as its name, that is the only path.
+    """
+    if os.path.lexists(text) or text == STDIN:
+        return [text]
+    if text.startswith("@"):
         return _listed(text[1:])
-    return _comma_list(text)
+    paths = list(filter(None, map(str.strip, text.split(","))))
+    if not paths:
+        raise InputError(f"an input is empty: {text!r}")
+    return paths
 
 
 def _identified(sources: Iterable[Source]) -> list[tuple[object, Source]]:
@@ -585,20 +590,6 @@ def _warn(pairs: list[tuple[Source, Source]]) -> None:
         _log.warning("%s is the file %s, and is read once%s", source.name, other.name, more)
 
 
-def _comma_list(text: str) -> list[str]:
-    """The paths of a comma list; if a file has the whole text as its name, that is the only
-    path.
-    """
-    if os.path.lexists(text) or text == STDIN:
-        return [text]
-    paths = [path.strip() for path in text.split(",")]
-    if not all(paths):
-        paths = [path for path in paths if path]
-    if not paths:
-        raise InputError(f"an input is empty: {text!r}")
-    return paths
-
-
 def _listed(path: str) -> list[str]:
     try:
         with open_object(named(path)) if is_url(path) else open(path, "rb") as file:
@@ -615,7 +606,7 @@ def _path(path: str, read_as: _ReadAs) -> Iterator[Source]:
     if path == STDIN:
         yield _named(path, read_as)
     elif is_url(path):
-        yield from objects(path, read_as.input_format, read_as.json_path)
+        yield from _objects(path, read_as)
     elif path.startswith(HUB_SCHEME):
         with _hub:
             name, files = hub_files(path.removeprefix(HUB_SCHEME), read_as.hf_split)
@@ -692,22 +683,18 @@ def _leads_to_nothing(path: str, input_format: str) -> bool:
 
     InputError if its name says that it contains documents, which would be missing.
     """
-    if os.path.exists(path) or not os.path.islink(path):
-        return False
-    if input_format != "file" and has_document_name(path):
-        raise InputError(
-            f"{printable(path)}: {_why_no_status(path)}: it is a link to "
-            f"{printable(os.readlink(path))}; put that back, or remove the link"
-        )
-    return True
-
-
-def _why_no_status(path: str) -> str:
     try:
         os.stat(path)
     except OSError as error:
-        return error.strerror or str(error)
-    return "it is there now"
+        if not os.path.islink(path):
+            return False
+        if input_format != "file" and has_document_name(path):
+            raise InputError(
+                f"{printable(path)}: {error.strerror}: it is a link to "
+                f"{printable(os.readlink(path))}; put that back, or remove the link"
+            ) from error
+        return True
+    return False
 
 
 def _folder(folder: str, read_as: _ReadAs) -> Iterator[Source]:
@@ -736,15 +723,10 @@ def _document_file(path: str, read_as: _ReadAs) -> Source | str:
     is_named = input_format != "file" and has_document_name(path)
     if not is_named and not stat.S_ISREG(_stat(path).st_mode):
         return "that are pipes or devices"
-    return source_or_reason(
-        *(path, input_format),
-        lambda format_: _source(
-            path, read_as._replace(input_format=format_), opens_archives=format_ != "file"
-        ),
-    )
+    return _source_or_reason(path, read_as, partial(_source, path))
 
 
-def _source(path: str, read_as: _ReadAs, *, opens_archives: bool = True) -> Source:
+def _source(path: str, read_as: _ReadAs) -> Source:
     if path == STDIN:
         source = Source("<stdin>", path, "", "", 0, 0)
     else:
@@ -753,13 +735,15 @@ def _source(path: str, read_as: _ReadAs, *, opens_archives: bool = True) -> Sour
             raise InputError(f"{printable(path)}: neither a file nor a pipe")
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         source = Source(printable(path), path, "", "", size, status.st_mtime_ns)
-    source = replace(source, json_path=read_as.json_path)
-    head = None if source.is_pipe else first_bytes(source)
-    format_, compression = detect(source, read_as.input_format, head, opens_archives=opens_archives)
-    if format_ in ("parquet", "arrow") and head is None:
-        raise InputError(f"{source.name}: {format_} cannot be read from a pipe; give the file")
-    seen = "" if head is None else source.fingerprint_of(head)
-    return replace(source, format=format_, compression=compression, seen=seen)
+    head = None if source.is_pipe else head_of(source, "")
+    source = read_as.detected(source, head)
+    if head is not None:
+        return replace(source, seen=source.fingerprint_of(head))
+    if source.format in ("parquet", "arrow"):
+        raise InputError(
+            f"{source.name}: {source.format} cannot be read from a pipe; give the file"
+        )
+    return source
 
 
 def _arrow_files(name: str, paths: list[str]) -> Iterator[Source]:

@@ -10,7 +10,7 @@ from tokpack.errors import InputError, UsageError
 from tokpack.input_formats import FORMATS
 from tokpack.sources.archives import read_archive, read_file
 from tokpack.sources.base import PATH, BadRecord, Limits, Part
-from tokpack.sources.columns import read_columns, row_weights, rows_before
+from tokpack.sources.columns import groups_of, read_columns
 from tokpack.sources.compression import COMPRESSIONS, frame_ends
 from tokpack.sources.delimited import read_csv, read_csv_rows
 from tokpack.sources.find import map_concurrently
@@ -95,7 +95,7 @@ def line_base(source: Source, part: Part) -> int:
     It reads everything before the part, so it is only for error messages.
     """
     if part.kind == "rows":
-        return rows_before(source, part.begin)
+        return sum(rows for rows, _ in groups_of(source)[: part.begin])
     if part.kind not in ("bytes", "frames") or part.begin == 0:
         return 0
     view = memoryview(bytearray(1 << 20))
@@ -317,7 +317,7 @@ def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Se
     text = source.size * compression.expansion
     ranges: Sequence[_Range] = ()
     if source.format in ("parquet", "arrow", "table") and not source.is_pipe:
-        ranges = list(_grouped("rows", row_weights(source), size))
+        ranges = list(_grouped("rows", [share for _, share in groups_of(source)], size))
     elif source.format in ("jsonl", "text") and text >= 2 * size and not source.is_pipe:
         if source.compression == "":
             ranges = list(_byte_ranges(source.size, size))

@@ -164,15 +164,24 @@ class TextParser:
         spans = split_lines(block)
         data = np.frombuffer(block, np.uint8)
         numbers = np.arange(first_line, first_line + len(spans), dtype=np.int64)
-        documents = {self._key: Documents(data, spans, numbers)}
-        bad = not_utf8(documents[self._key])
-        return DocumentBatch(without(documents, bad), list(bad.values()), len(spans), len(spans))
+        return batch_of_texts(self._key, Documents(data, spans, numbers))
 
 
 def only_bad(keys: Sequence[str], record: BadRecord) -> DocumentBatch:
     """One bad record and no document."""
-    empty = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
-    return DocumentBatch({key: Documents(*empty) for key in keys}, [record], 1, 1)
+    return DocumentBatch(no_documents_of(keys), [record], 1, 1)
+
+
+def no_documents_of(keys: Sequence[str]) -> dict[str, Documents]:
+    """No document under each of the keys."""
+    return {key: documents_of([], np.zeros(0, np.int64)) for key in keys}
+
+
+def batch_of_texts(key: str, documents: Documents) -> DocumentBatch:
+    """The batch of some documents; those that are not UTF-8 are bad records."""
+    bad = not_utf8(documents)
+    count = len(documents)
+    return DocumentBatch(without({key: documents}, bad), list(bad.values()), count, count)
 
 
 def documents_of(texts: Sequence[bytes], lines: npt.NDArray[np.int64]) -> Documents:

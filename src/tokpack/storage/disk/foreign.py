@@ -11,7 +11,6 @@ from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
-    BinaryIO,
     Literal,
     NoReturn,
     TypeVar,
@@ -26,7 +25,7 @@ from tokpack.storage.disk.durable import open_regular
 from tokpack.storage.disk.mistaken import pointer_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 
 MAX_BYTES = 1 << 29  # of a JSON file: a manifest of a million inputs, a tokenizer of a million ids
@@ -53,7 +52,9 @@ def read_whole(
     it has more than ``most`` bytes, or is a pointer to a file that was not fetched.
     """
     try:
-        with _opened(os.fspath(path)) as file:
+        name = os.fspath(path)
+        is_pipe = name.startswith(_OF_THE_SHELL)
+        with open(name, "rb") if is_pipe else open_regular(name) as file:
             raw = file.read(most + 1)
     except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
         reason = getattr(error, "strerror", None) or error
@@ -63,10 +64,6 @@ def read_whole(
     if pointer := pointer_in(raw):
         raise wrong(f"{path!s}: this is {pointer}")
     return raw
-
-
-def _opened(path: str) -> BinaryIO:
-    return open(path, "rb") if path.startswith(_OF_THE_SHELL) else open_regular(path)
 
 
 def parse_json(
@@ -123,14 +120,11 @@ def _check(value: Any, name: str | os.PathLike[str], wrong: type[TokpackError]) 
         level = [node for node in level if isinstance(node, (dict, list))]
         if not level:
             return
-        level = [child for node in level for child in _children(node)]
+        inside = [node.values() if isinstance(node, dict) else node for node in level]
+        level = [
+            child for some in inside if not _PLAIN.issuperset(map(type, some)) for child in some
+        ]
     _refuse_depth(name, wrong)
-
-
-def _children(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    """The values in a list or an object; none if all of them are plain."""
-    children = node.values() if isinstance(node, dict) else node
-    return () if _PLAIN.issuperset(map(type, children)) else children
 
 
 def _refuse_depth(name: str | os.PathLike[str], wrong: type[TokpackError]) -> NoReturn:

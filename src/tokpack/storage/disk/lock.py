@@ -151,27 +151,28 @@ class Lock:
         return BusyError(f"{who} is writing to {self._folder}: {hint}")
 
 
-class _Lease:
-    """A lock with a thread that calls ``beat``."""
+@contextlib.contextmanager
+def held(folder: str) -> Iterator[None]:
+    """Lock ``folder`` in a with statement, with a thread that beats. BusyError as for Lock."""
+    with Lock(folder) as lock:
+        ended = threading.Event()
 
-    def __init__(self, folder: str) -> None:
-        self._lock = Lock(folder).__enter__()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-        self._thread.start()
+        def beat() -> None:
+            with contextlib.suppress(BusyError):  # the thread cannot tell anybody
+                while not ended.wait(HEARTBEAT_SECONDS):
+                    lock.beat()
 
-    def release(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._lock.__exit__()
-
-    def _beat(self) -> None:
-        with contextlib.suppress(BusyError):  # the thread cannot tell anybody
-            while not self._ended.wait(HEARTBEAT_SECONDS):
-                self._lock.beat()
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
 
-_held: dict[str, _Lease] = {}  # by folder: the locks that this process holds until it ends
+# By folder: the locks that this process holds until it ends.
+_held: dict[str, contextlib.AbstractContextManager[None]] = {}
 
 
 def hold(folder: Path) -> None:
@@ -181,24 +182,16 @@ def hold(folder: Path) -> None:
     """
     name = str(folder.resolve())
     if name not in _held:
-        _held[name] = _Lease(name)
-
-
-@contextlib.contextmanager
-def held(folder: str) -> Iterator[None]:
-    """Lock ``folder`` in a with statement. BusyError if another run holds it."""
-    lock = _Lease(folder)
-    try:
-        yield
-    finally:
-        lock.release()
+        lock = held(name)
+        lock.__enter__()
+        _held[name] = lock
 
 
 @atexit.register
 def release() -> None:
     """Release all locks that ``hold`` took."""
     while _held:
-        _held.popitem()[1].release()
+        _held.popitem()[1].__exit__(None, None, None)
 
 
 def _remove_folder(folder: str) -> None:

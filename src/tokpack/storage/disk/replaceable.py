@@ -60,8 +60,19 @@ def remove_partial(paths: Sequence[str]) -> None:
     A note beside the last output lists these files by device and inode. A file that now has one of
     the names but is another one came later, and stays. Raises OutputError.
     """
-    for path in _left_by_a_kill(paths):
-        remove_file(path)
+    note = paths[-1] + NAMES
+    if not os.path.isfile(note):
+        return
+    try:
+        with open(note, encoding="ascii") as file:
+            files = json.loads(file.read(_SEALED_BYTES))
+    except (OSError, ValueError, RecursionError):
+        files = {}
+    if isinstance(files, dict) and not os.path.lexists(paths[-1]):
+        for path in paths:
+            if files.get(os.path.abspath(path)) == list(same_file(path) or ()):
+                remove_file(path)
+    remove_file(note)
 
 
 def check_outputs(
@@ -75,7 +86,12 @@ def check_outputs(
     are passed over. UsageError for an input that is an output, or two outputs of one name;
     OutputError for a file that is there and must not be replaced.
     """
-    _check_different([path for path, _ in outputs])
+    seen: dict[str, str] = {}
+    for path, _ in outputs:
+        real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        if real in seen:
+            raise UsageError(f"{seen[real]} and {path} are one file: name two outputs differently")
+        seen[real] = path
     check_not_inputs([path for path, _ in outputs], inputs)
     for path, kind in outputs:
         scheme, colon, _ = path.partition("://")
@@ -179,32 +195,6 @@ def is_sealed(path: str, maker: str) -> bool:
     except (OSError, UnicodeDecodeError):
         return False
     return head + text == sealed(text, maker)
-
-
-def _check_different(paths: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
-    for path in paths:
-        real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        if real in seen:
-            raise UsageError(f"{seen[real]} and {path} are one file: name two outputs differently")
-        seen[real] = path
-
-
-def _left_by_a_kill(paths: Sequence[str]) -> Iterator[str]:
-    """The files of ``paths`` that a killed run had named, and then its note."""
-    note = paths[-1] + NAMES
-    if not os.path.isfile(note):
-        return
-    try:
-        with open(note, encoding="ascii") as file:
-            files = json.loads(file.read(_SEALED_BYTES))
-    except (OSError, ValueError, RecursionError):
-        files = {}
-    if isinstance(files, dict) and not os.path.lexists(paths[-1]):
-        for path in paths:
-            if files.get(os.path.abspath(path)) == list(same_file(path) or ()):
-                yield path
-    yield note
 
 
 def _same_bytes(path: str, file: BinaryIO) -> bool:

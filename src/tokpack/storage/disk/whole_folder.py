@@ -114,7 +114,7 @@ def discard_leftovers(folder: Path, pattern: str, kind: str) -> None:
 
 
 def _check(target: Path, kind: str) -> None:
-    if not os.path.lexists(target) or is_ours(target, kind):
+    if not os.path.lexists(target):
         return
     files = _files_of_ours(target, kind)
     if files is None:
@@ -122,11 +122,11 @@ def _check(target: Path, kind: str) -> None:
             f"{target} exists and is no folder that tokpack made ({kind}), so it is not "
             "overwritten: choose another output"
         )
-    others = sorted(set(os.listdir(target)) - {MARKER, *files})
-    raise OutputError(
-        f"{target} holds {others[0]!r}, which tokpack did not put there, so it is not overwritten: "
-        "move that away, or choose another output"
-    )
+    if others := sorted(set(os.listdir(target)) - {MARKER, *files}):
+        raise OutputError(
+            f"{target} holds {others[0]!r}, which tokpack did not put there, so it is not "
+            "overwritten: move that away, or choose another output"
+        )
 
 
 def _files_of_ours(path: Path, kind: str) -> list[str] | None:

@@ -279,17 +279,15 @@ class Objects:
             finally:
                 reader.close()
 
+    @cannot_write()
     def create_repository(self, url: str) -> bool:
         """Make the repository on the hub if it does not exist. Returns whether it made it.
 
         OutputError if nothing can be written to it.
         """
-        with cannot_write():
-            is_new: bool = self._tried(
-                url, lambda: self._backend(url).create_repository(url), first=True
-            )
-        return is_new
+        return self._tried(url, lambda: self._backend(url).create_repository(url), first=True)
 
+    @cannot_write()
     def put(
         self, url: str, content: bytes | Sequence[Range], mode: PutMode = "overwrite"
     ) -> StoredObject | None:
@@ -299,12 +297,6 @@ class Objects:
         there already. So an object with the same bytes counts as written. But if no answer was
         lost, another run has written it, and the version that is returned is not ``ours``.
         """
-        with cannot_write():
-            return self._put(url, content, mode)
-
-    def _put(
-        self, url: str, content: bytes | Sequence[Range], mode: PutMode
-    ) -> StoredObject | None:
         if not isinstance(content, bytes) and sum(one.size for one in content) <= limits.PART_BYTES:
             content = b"".join(self.chunks(content))
         if mode != "overwrite" and not (isinstance(content, bytes) and place_of(url).kind):
@@ -340,19 +332,19 @@ class Objects:
         same = now and now.size == len(content) and self.read(now, 0, now.size) == content
         return now if same else None
 
+    @cannot_write()
     def delete(self, url: str, version: StoredObject | None = None) -> bool:
         """Remove an object, if it exists. Returns False if it is not ``version``."""
-        with cannot_write():
-            now = self.stat(url)
-            if now is None:
-                return True
-            if version and not now.has_same_content(version):
-                return False
-            try:
-                self._tried(url, lambda: self._backend(url).delete(url, version))
-            except (ChangedError, MissingError):
-                return self.stat(url) is None  # a try whose answer was lost may have removed it
+        now = self.stat(url)
+        if now is None:
             return True
+        if version and not now.has_same_content(version):
+            return False
+        try:
+            self._tried(url, lambda: self._backend(url).delete(url, version))
+        except (ChangedError, MissingError):
+            return self.stat(url) is None  # a try whose answer was lost may have removed it
+        return True
 
     def begin(self, url: str) -> str:
         """The id of a new upload in parts to S3."""

@@ -11,7 +11,7 @@ from tokpack.storage.objects.trouble import TransientError
 from tokpack.storage.objects.urls import StoredObject, hub_repository, scrubbed, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from tokpack.storage.objects.urls import Chunks, PutMode, Range
 
@@ -34,23 +34,26 @@ class FileSystems:
             return None
         return _object(url, info) if info["type"] == "file" else None
 
-    def below(self, url: str) -> Iterator[StoredObject]:
+    def below(self, url: str) -> list[StoredObject]:
         """All objects below a folder."""
-        infos = self._try(url, lambda system, path: _fresh(system).find(path, detail=True))
-        names = self._try(url, lambda system, _: [*map(system.unstrip_protocol, infos)])
-        for name, info in zip(names, infos.values(), strict=True):
-            yield _object(name, info)
+
+        def listed(system: Any, path: str) -> list[tuple[str, Any]]:
+            infos = _fresh(system).find(path, detail=True)
+            return [(system.unstrip_protocol(name), info) for name, info in infos.items()]
+
+        return [_object(name, info) for name, info in self._try(url, listed)]
 
     def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
         """The folders and the objects in a folder."""
+
+        def listed(system: Any, path: str) -> list[tuple[str, Any]]:
+            infos = _fresh(system).ls(path, detail=True)
+            return [(system.unstrip_protocol(one["name"]).rstrip("/"), one) for one in infos]
+
         try:
-            infos = self._try(url, lambda system, path: _fresh(system).ls(path, detail=True))
+            pairs = self._try(url, listed)
         except (FileNotFoundError, NotADirectoryError):
             return [], []
-        names = self._try(
-            url, lambda system, _: [system.unstrip_protocol(i["name"]).rstrip("/") for i in infos]
-        )
-        pairs = list(zip(names, infos, strict=True))
         folders = [name for name, info in pairs if info["type"] == "directory"]
         return folders, [_object(name, info) for name, info in pairs if info["type"] == "file"]
 

@@ -135,7 +135,8 @@ def _answer(connection: Connection[Any, Any], backend: Any) -> None:
             return
         try:
             value = getattr(backend(arguments[0]), operation)(*arguments)
-            answer: tuple[bool, Any] = True, _sendable(operation, value)
+            sendable = {"read": bytes, "below": list}.get(operation)
+            answer: tuple[bool, Any] = True, sendable(value) if sendable else value
         except _PASSED_ON as error:
             answer = False, error
         except Exception:
@@ -144,12 +145,6 @@ def _answer(connection: Connection[Any, Any], backend: Any) -> None:
             connection.send(answer)
         except OSError:
             return
-
-
-def _sendable(operation: str, value: Any) -> Any:
-    if operation == "read":
-        return bytes(value)
-    return list(value) if operation == "below" else value
 
 
 T = TypeVar("T")

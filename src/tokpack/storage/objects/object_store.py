@@ -62,7 +62,7 @@ class ObjectStores:
         """All objects below a folder, in any order."""
         place = place_of(url)
         if place.kind == "s3":
-            for page in s3.pages(url, f"{place.key.strip('/')}/".lstrip("/")):
+            for page in s3.pages(url):
                 yield from _objects_of(page, url)
             return
         listing: Any = self._try(url, lambda obs, store: obs.list(store, place.key.strip("/")))
@@ -74,7 +74,7 @@ class ObjectStores:
         """The folders in a folder, as URLs without a slash at the end, and the objects in it."""
         place = place_of(url)
         if place.kind == "s3":
-            pages = list(s3.pages(url, f"{place.key.strip('/')}/".lstrip("/"), Delimiter="/"))
+            pages = list(s3.pages(url, Delimiter="/"))
             prefixes = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
             folders = [url_of(url, prefix.rstrip("/")) for prefix in prefixes]
             return folders, [one for page in pages for one in _objects_of(page, url)]

@@ -81,11 +81,13 @@ def _translating(url: str) -> Iterator[None]:
         raise failure(url, 0, "", str(error), broken=isinstance(error, broken)) from error
 
 
-def pages(url: str, prefix: str, **more: str) -> Iterator[dict[str, Any]]:
-    """The pages of a listing. obstore would take an error with status 200 for its end."""
+def pages(url: str, **more: str) -> Iterator[dict[str, Any]]:
+    """The pages of a folder's listing. obstore would take an error with status 200 for its end."""
+    place = place_of(url)
+    prefix = f"{place.key.strip('/')}/".lstrip("/")
     with _translating(url):
         paginator = _client().get_paginator("list_objects_v2")
-        yield from paginator.paginate(Bucket=place_of(url).root, Prefix=prefix, **more)
+        yield from paginator.paginate(Bucket=place.root, Prefix=prefix, **more)
 
 
 def delete(url: str, version: StoredObject) -> None:

@@ -74,8 +74,7 @@ def changed(url: str) -> StoreError:
 
 def not_found(url: str) -> StoreError:
     """The error for a 404 where no object was named: there is no bucket, or no store."""
-    place = place_of(url)
-    server, settings = _server(place), _settings_of_endpoint(place)
+    server, settings = _server(place_of(url))
     return StoreError(f"{shown(url)}: {server} answers 404 Not Found: {settings}")
 
 
@@ -120,7 +119,7 @@ def failure(url: str, number: int, code: str, text: str, *, broken: bool = False
 
 def _no_answer(text: str, place: Location) -> TransientError:
     """The error if no answer came: what failed, and which setting may be wrong."""
-    server, settings = _server(place), _settings_of_endpoint(place)
+    server, settings = _server(place)
     if "certificate" in text:
         return TransientError(
             f"the certificate of {server} is not trusted: name it with SSL_CERT_FILE"
@@ -190,17 +189,14 @@ def _at(place: Location) -> str:
     return f" at {name}={shown(value)}" if name else ""
 
 
-def _server(place: Location) -> str:
-    if place.kind == "http":
-        return shown(place.root)
-    return f"the store{_at(place)}" if place.kind else "the store"
-
-
-def _settings_of_endpoint(place: Location) -> str:
+def _server(place: Location) -> tuple[str, str]:
+    """A server in words, and which settings may be wrong."""
     names = _ENDPOINT.get(place.kind)
-    if not names:
-        return "check the address, and HTTPS_PROXY where there is a proxy"
-    return f"check {endpoint(place.kind)[0] or names[:2][-1]}, and HTTPS_PROXY"
+    if names:
+        name = endpoint(place.kind)[0] or names[:2][-1]
+        return f"the store{_at(place)}", f"check {name}, and HTTPS_PROXY"
+    server = shown(place.root) if place.kind else "the store"
+    return server, "check the address, and HTTPS_PROXY where there is a proxy"
 
 
 @contextmanager
