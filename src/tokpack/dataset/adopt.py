@@ -13,13 +13,12 @@ from tokpack.dataset.format import bin_path, document_ends, idx_path
 from tokpack.dataset.manifest import (
     MANIFEST,
     FileDigest,
-    HashingReader,
     Manifest,
     PieceSums,
-    check_piece,
     digest_file,
     manifest_path,
     plain_facts,
+    write_digested,
 )
 from tokpack.dataset.mapped import ByteBlock, scan
 from tokpack.dataset.outputs import TABLE, NewFiles
@@ -144,9 +143,9 @@ def _write(shard: Shard, manifest: Manifest, rows: Iterator[Any]) -> Manifest:
     outputs = [(table_path(name), TABLE), (manifest_path(name), MANIFEST)]
     # The manifest names no table, so one that exists can only be left by a stopped run.
     with NewFiles(outputs, [bin_path(name), idx_path(name)], overwrite=True) as new:
-        table = HashingReader(table_chunks(table_schema({}), rows, table_metadata(manifest.bin)))
-        new.write(table_path(name), table)
-        manifest = replace(manifest, table=table.digest)
+        chunks = table_chunks(table_schema({}), rows, table_metadata(manifest.bin))
+        table = write_digested(table_path(name), chunks, new.write)
+        manifest = replace(manifest, table=table)
         new.write(manifest_path(name), manifest.chunks())
         new.seal()
         shard.check_current("adopted")
@@ -197,7 +196,7 @@ def _rows_by_manifest(
     if sum(counts) != len(ends) - 1:
         counts, names = [len(ends) - 1], [os.path.basename(shard.prefix)]
     stops = np.cumsum(counts)
-    sums = PieceSums(manifest.bin)
+    sums = PieceSums(bin_path(shard.prefix), manifest.bin)
     for table, tokens in _hashed(shard, ends):
         sources = np.searchsorted(stops, np.arange(first, first + table.num_rows), side="right")
         first += table.num_rows
@@ -205,11 +204,9 @@ def _rows_by_manifest(
         lines = arrow.nulls(table.num_rows, arrow.int64())
         yield arrow.table([of_name, lines, *table.columns], schema=table_schema({}))
         data = np.ascontiguousarray(tokens).view(np.uint8).data
-        for piece in sums.add(data):
-            check_piece(bin_path(shard.prefix), piece)
+        sums.add(data)
         stage.add(len(data))
-    for piece in sums.finish():
-        check_piece(bin_path(shard.prefix), piece)
+    sums.finish()
 
 
 def _keeps_empty(manifest: Manifest) -> bool:

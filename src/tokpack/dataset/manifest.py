@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shlex
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import (
     Mapping,  # noqa: TC003 - decode asks for them
     Sequence,  # noqa: TC003 - decode asks for them
@@ -42,7 +42,7 @@ from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums
 from tokpack.storage.objects.urls import is_url, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tokpack.dataset.shards import Shard
 
@@ -89,74 +89,59 @@ def checksum_of(digest: FileDigest) -> str:
     return digest.get("xxh3_blocks") or digest.get("xxh3_128", "")
 
 
-class SummedPiece(NamedTuple):
-    """Bytes [begin, end) of a .bin: their digest in the manifest, and the checksum that they
-    have.
+class PieceSums:
+    """Compares the bytes of a file, in order, with its digest: a .bin that has pieces with theirs.
+
+    FormatError, about ``path``, for bytes that have another checksum.
     """
 
-    begin: int
-    end: int
-    digest: FileDigest
-    checksum: str
-    is_all: bool  # whether it is the only piece of the .bin
+    def __init__(self, path: str, digest: FileDigest) -> None:
+        self._path, self._digests = path, digest.get("pieces", [digest])
+        self._left = deque(self._digests)
+        self._begin = self._at = 0
+        self._start()
 
+    def _start(self) -> None:
+        self._add: Callable[[memoryview], None]
+        self._checksum: Callable[[], str]
+        if self._left and "xxh3_blocks" in self._left[0]:
+            blocks = BlockSums()
+            self._add, self._checksum = blocks.add, lambda: checksum_of_sums(blocks.finish())
+        else:
+            state = xxhash.xxh3_128()
+            self._add, self._checksum = state.update, state.hexdigest
 
-class PieceSums:
-    """Hashes the bytes of a .bin in order, and returns each piece when its last byte has come."""
-
-    def __init__(self, digest: FileDigest) -> None:
-        self._digests = digest.get("pieces", [digest])
-        self._number = self._begin = self._at = 0
-        self._state = self._new_state()
-
-    def add(self, data: memoryview) -> Iterator[SummedPiece]:
+    def add(self, data: memoryview) -> None:
         """Add the next bytes."""
         while len(data):
-            yield from self.finish()
-            if self._number == len(self._digests):
+            self.finish()
+            if not self._left:
                 return
-            some = data[: self._end - self._at]
-            if isinstance(self._state, BlockSums):
-                self._state.add(some)
-            else:
-                self._state.update(some)
+            some = data[: self._begin + self._left[0]["bytes"] - self._at]
+            self._add(some)
             self._at += len(some)
             data = data[len(some) :]
 
-    def finish(self) -> Iterator[SummedPiece]:
-        """The pieces that end here, also those without bytes."""
-        while self._number < len(self._digests) and self._at == self._end:
-            state, digest = self._state, self._digests[self._number]
-            checksum = (
-                checksum_of_sums(state.finish())
-                if isinstance(state, BlockSums)
-                else state.hexdigest()
-            )
-            yield SummedPiece(self._begin, self._at, digest, checksum, len(self._digests) == 1)
-            self._number, self._begin = self._number + 1, self._at
-            self._state = self._new_state()
-
-    @property
-    def _end(self) -> int:
-        return self._begin + self._digests[self._number]["bytes"]
-
-    def _new_state(self) -> BlockSums | xxhash.xxh3_128:
-        in_blocks = self._number < len(self._digests) and (
-            "xxh3_blocks" in self._digests[self._number]
-        )
-        return BlockSums() if in_blocks else xxhash.xxh3_128()
+    def finish(self) -> None:
+        """Compare the pieces that end here, also those without bytes."""
+        while self._left and self._at == self._begin + self._left[0]["bytes"]:
+            where = f", bytes {self._begin:,} to {self._at:,}" if len(self._digests) > 1 else ""
+            check_file_digest(self._path + where, self._checksum(), self._left.popleft())
+            self._begin = self._at
+            self._start()
 
 
 def has_digest(path: str, digest: FileDigest) -> bool:
     """Whether a file has this size and these checksums. InputError if it cannot be read."""
-    sums, size = PieceSums(digest), 0
-    pieces: list[SummedPiece] = []
-    for block in _blocks(path):
-        pieces += sums.add(block)
-        size += len(block)
-    pieces += sums.finish()
-    same = all(piece.checksum == checksum_of(piece.digest) for piece in pieces)
-    return size == digest["bytes"] and same
+    sums, size = PieceSums(path, digest), 0
+    try:
+        for block in _blocks(path):
+            sums.add(block)
+            size += len(block)
+        sums.finish()
+    except FormatError:
+        return False
+    return size == digest["bytes"]
 
 
 def check_file_digest(path: str, checksum: str, digest: FileDigest) -> None:
@@ -168,12 +153,6 @@ def check_file_digest(path: str, checksum: str, digest: FileDigest) -> None:
             f"{path}: {kind} is {checksum}, expected {recorded}, as the manifest says: bytes of it "
             "have changed, somewhere that no other check sees, or the files do not belong together"
         )
-
-
-def check_piece(path: str, piece: SummedPiece) -> None:
-    """Raise FormatError if a piece of a .bin does not have the checksum of its digest."""
-    where = "" if piece.is_all else f", bytes {piece.begin:,} to {piece.end:,}"
-    check_file_digest(path + where, piece.checksum, piece.digest)
 
 
 def digest_file(path: str | os.PathLike[str]) -> FileDigest:
@@ -215,12 +194,16 @@ class HashingReader:
         return {"bytes": self._bytes, "xxh3_128": self._state.hexdigest()}
 
 
-def write_digested(path: str, chunks: Iterable[bytes]) -> FileDigest:
+def write_digested(
+    path: str,
+    chunks: Iterable[bytes],
+    write: Callable[[str, Iterable[bytes]], object] = replace_file,
+) -> FileDigest:
     """Write a file and return its digest, computed from what was written, not by reading it
     back.
     """
     digested = HashingReader(chunks)
-    replace_file(path, digested)
+    write(path, digested)
     return digested.digest
 
 

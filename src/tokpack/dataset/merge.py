@@ -18,7 +18,6 @@ from tokpack.dataset.manifest import (
     TRACK_DTYPES,
     TRACKS,
     FileDigest,
-    HashingReader,
     Manifest,
     ShardRecord,
     checksum_of,
@@ -28,6 +27,7 @@ from tokpack.dataset.manifest import (
     plain_facts,
     summed,
     trust_setting,
+    write_digested,
 )
 from tokpack.dataset.outputs import NewFiles, dataset_files, new_datasets
 from tokpack.dataset.shards import check_manifest
@@ -88,7 +88,7 @@ class Tables:
         """Write the table of the dataset ``prefix`` from rows [begin, end)."""
         schema = table_schema(self.kept)
         chunks = table_chunks(schema, self._tables(*rows, schema), table_metadata(binary))
-        return _write_chunks(table_path(prefix), chunks, new)
+        return write_digested(table_path(prefix), chunks, new.write)
 
     def write_dropped(
         self, prefix: str, new: NewFiles, binary: FileDigest, rows: int
@@ -101,9 +101,8 @@ class Tables:
             return None
         schema = dropped_schema()
         tables = (_fitted(table, schema) for one in readers for table in _in_order(one))
-        return _write_chunks(
-            dropped_path(prefix), table_chunks(schema, tables, table_metadata(binary)), new
-        )
+        chunks = table_chunks(schema, tables, table_metadata(binary))
+        return write_digested(dropped_path(prefix), chunks, new.write)
 
     def _tables(self, begin: int, end: int, schema: Any) -> Iterator[Any]:
         own = len(COLUMNS)
@@ -201,12 +200,6 @@ def _turned(column: Any, goal: Any) -> Any:
     # If others are strings, numbers become their JSON text.
     texts = [None if value is None else json.dumps(value) for value in column.to_pylist()]
     return arrow.array(texts, goal)
-
-
-def _write_chunks(path: str, chunks: Iterable[bytes], new: NewFiles) -> FileDigest:
-    digested = HashingReader(chunks)
-    new.write(path, digested)
-    return digested.digest
 
 
 class InputShard(NamedTuple):

@@ -17,7 +17,6 @@ from tokpack.dataset.manifest import (
     Manifest,
     PieceSums,
     check_file_digest,
-    check_piece,
     checksum_of,
     manifest_path,
 )
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import BinaryIO
 
-    from tokpack.dataset.manifest import SummedPiece, TrackDigest
+    from tokpack.dataset.manifest import TrackDigest
     from tokpack.dataset.mapped import ByteBlock
     from tokpack.dataset.shards import Shard
 
@@ -98,19 +97,18 @@ def read_tracks(
     sums: dict[str, PieceSums] = {}
     if (begin, end) == (0, len(shard.tokens)) and shard.manifest is not None:
         digests = shard.manifest.tracks.items()
-        sums = {n: PieceSums(one) for n, one in digests if n in tracks and checksum_of(one)}
-
-    def check(name: str, pieces: Iterable[SummedPiece]) -> None:
-        for piece in pieces:
-            check_piece(track_path(shard.prefix, name), piece)
-
+        sums = {
+            name: PieceSums(track_path(shard.prefix, name), digest)
+            for name, digest in digests
+            if name in tracks and checksum_of(digest)
+        }
     for at in range(begin, end, _STEP) if tracks else ():
         part = {name: values[at : min(at + _STEP, end)] for name, values in tracks.items()}
         for name, one in sums.items():
-            check(name, one.add(part[name].view(np.uint8).data))
+            one.add(part[name].view(np.uint8).data)
         yield part
-    for name, one in sums.items():
-        check(name, one.finish())
+    for one in sums.values():
+        one.finish()
 
 
 def trained_in_files(paths: Mapping[str, str], tokens: int) -> int:

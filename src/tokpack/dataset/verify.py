@@ -20,7 +20,6 @@ from tokpack.dataset.manifest import (
     Manifest,
     PieceSums,
     check_file_digest,
-    check_piece,
     check_size,
     digest_file,
     manifest_path,
@@ -355,7 +354,7 @@ def _check_tokens(
     ``recorded`` is a checksum of either kind, if only a virtual dataset has one.
     """
     in_blocks = bool(recorded) or (manifest is not None and "xxh3_blocks" in manifest.bin)
-    in_order = None if manifest is None or in_blocks else PieceSums(manifest.bin)
+    in_order = None if manifest is None or in_blocks else PieceSums(check.path, manifest.bin)
     sums, whole = bytearray(), xxhash.xxh3_128()
 
     def look(begin: int, block: ByteBlock) -> tuple[str | None, bytes]:
@@ -369,11 +368,11 @@ def _check_tokens(
             sums += blocks
             if recorded:
                 whole.update(block.data)
-            for piece in in_order.add(block.data) if in_order else ():
-                check_piece(check.path, piece)
+            if in_order:
+                in_order.add(block.data)
             stage.add(len(block))
-    for piece in in_order.finish() if in_order else ():
-        check_piece(check.path, piece)
+    if in_order:
+        in_order.finish()
     if recorded and recorded not in (checksum_of_sums(bytes(sums)), whole.hexdigest()):
         raise FormatError(
             f"{check.path}: no checksum of it is {recorded}, as the manifest of the virtual "

@@ -25,13 +25,12 @@ from tokpack.dataset.manifest import (
     MANIFEST_VERSION,
     PIECES_VERSION,
     FileDigest,
-    HashingReader,
     Manifest,
     PieceSums,
-    check_piece,
     is_manifest,
     manifest_path,
     plain_facts,
+    write_digested,
 )
 from tokpack.dataset.mapped import LazyTokens, StoredTokens, scan
 from tokpack.dataset.outputs import TRACK
@@ -99,16 +98,13 @@ class NewDataset:
         FormatError if it does not match its ``digest``: otherwise damaged bytes would get a new
         checksum that says they are right.
         """
-        sums = PieceSums(digest) if digest else None
-        path = bin_path(shard.prefix)
-
-        def check(data: memoryview) -> None:
-            for piece in sums.add(data) if sums else ():
-                check_piece(path, piece)
-
-        self.copy(shard, 0, shard.tokens.nbytes, "merged", on_bytes, look=check)
-        for piece in sums.finish() if sums else ():
-            check_piece(path, piece)
+        size = shard.tokens.nbytes
+        if digest is None:
+            self.copy(shard, 0, size, "merged", on_bytes)
+            return
+        sums = PieceSums(bin_path(shard.prefix), digest)
+        self.copy(shard, 0, size, "merged", on_bytes, look=sums.add)
+        sums.finish()
 
     def copy(
         self,
@@ -206,9 +202,7 @@ class NewDataset:
                 f"{self._path}: {self._bytes} bytes were written, expected {expected}: an input "
                 "changed while it was read; run again"
             )
-        index = HashingReader(index_chunks(dtype, lengths, doc_idx, modes))
-        self._files.write(path, index)
-        return index.digest
+        return write_digested(path, index_chunks(dtype, lengths, doc_idx, modes), self._files.write)
 
 
 class JoinedDataset(NewDataset):

@@ -20,12 +20,12 @@ from tokpack.dataset.format import bin_path, document_ends, document_lengths
 from tokpack.dataset.manifest import (
     VIEW_VERSION,
     FileDigest,
-    HashingReader,
     Manifest,
     manifest_path,
     plain_facts,
     plain_input,
     tracks_of_pieces,
+    write_digested,
 )
 from tokpack.dataset.merge import merged_facts, relative_name, tell_of_tracks, warn_of_distant
 from tokpack.dataset.outputs import dataset_files, new_datasets
@@ -193,8 +193,7 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
     numbers = _numbers(spec, base, counts)
     if max(sum(counts.tokens), counts.sequences) > MAX_COUNT:
         raise UsageError(f"{output}: has more tokens than one dataset can have")
-    chunks = HashingReader(selection_chunks(numbers, total))
-    new.write(selection_path(output), chunks)
+    selection = write_digested(selection_path(output), selection_chunks(numbers, total), new.write)
     facts = merged_facts(base.inputs)
     dtype = base.inputs[0].dtype
     options = {key: value for key, value in facts["options"].items() if key != "merged"}
@@ -222,7 +221,7 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
         tracks=tracks_of_pieces(base.records, tokens),
         trained=counts.trained,
         pairs=base.pairs and are_pairs(numbers),
-        selection=chunks.digest,
+        selection=selection,
         format_version=VIEW_VERSION,
     )
     new.write(manifest_path(output), manifest.chunks())
