@@ -20,7 +20,7 @@ from tokpack.dataset.format import (
     prefix_of,
     storage_dtype,
 )
-from tokpack.dataset.manifest import TRACK_DTYPES, Manifest, manifest_path, plain_facts
+from tokpack.dataset.manifest import TRACK_DTYPES, manifest_path, plain_facts
 from tokpack.dataset.merge import all_tables, tables_of
 from tokpack.dataset.outputs import dataset_files, new_datasets
 from tokpack.errors import InputError, UsageError, option
@@ -70,7 +70,16 @@ def detect(name: str) -> str:
         return "mmap"
     if MMapIndexedDataset.exists(prefix):  # a virtual one
         return "mmap"
-    return _detect_folder(name) if os.path.isdir(name) else _detect_file(name)
+    if not os.path.isdir(name):
+        return _detect_file(name)
+    if lists.is_arrow_folder(name):
+        return "arrow"
+    if olmo_parts(name):
+        return "olmo"
+    raise UsageError(
+        f"{name}: nothing in this folder tells its format: neither {lists.STATE} of Hugging Face's "
+        "datasets nor token_ids_part_0000.npy of open-instruct"
+    )
 
 
 def _detect_file(name: str) -> str:
@@ -100,26 +109,18 @@ def _detect_file(name: str) -> str:
     )
 
 
-def _detect_folder(name: str) -> str:
-    if lists.is_arrow_folder(name):
-        return "arrow"
-    if olmo_parts(name):
-        return "olmo"
-    raise UsageError(
-        f"{name}: nothing in this folder tells its format: neither {lists.STATE} of Hugging Face's "
-        "datasets nor token_ids_part_0000.npy of open-instruct"
-    )
+_MAGICS = {
+    foreign.NPY_MAGIC: "npy",
+    lists.MAGIC: "parquet",
+    lists.ARROW_FILE: "arrow",
+    lists.ARROW_STREAM: "arrow",
+}
 
 
 def _by_magic(head: bytes) -> str:
     """The format of a file with this beginning, "" if that does not tell it."""
-    if head.startswith(foreign.NPY_MAGIC):
-        return "npy"
-    if head.startswith(lists.MAGIC):
-        return "parquet"
-    if head.startswith((lists.ARROW_FILE, lists.ARROW_STREAM)):
-        return "arrow"
-    return "llm.c" if foreign.is_shard(head) else ""
+    forms = (form for magic, form in _MAGICS.items() if head.startswith(magic))
+    return next(forms, "llm.c" if foreign.is_shard(head) else "")
 
 
 def _head(path: str) -> bytes:
@@ -190,7 +191,18 @@ def convert(
         if is_url(name) and source not in ("mmap", "neox"):
             remove_left(shown(name))
             here = _brought(name, source, stack.enter_context(ScratchFolder(shown(name))))
-        opened = _open(here, source, input_dtype=input_dtype, eod=eod, column=column)
+        openers: dict[str, Callable[[], ForeignDataset]] = {
+            "mmap": lambda: foreign.open_mmap(here),
+            "datatrove": lambda: foreign.open_datatrove(here),
+            "olmo": lambda: open_olmo(here, input_dtype, eod),
+            "npy": lambda: foreign.open_npy(here, eod),
+            "raw": lambda: foreign.open_raw(here, input_dtype, eod),
+            "llm.c": lambda: foreign.open_shard(here, eod),
+            "parquet": lambda: lists.open_parquet(here, column),
+            "arrow": lambda: lists.open_arrow(here, column),
+            "neox": lambda: open_neox(here),
+        }
+        opened = openers[source]()
         request = _Request(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
         write = _to_dataset if target == "mmap" else _to_format
         paths, content, notes = write(request, opened, stack)
@@ -218,7 +230,8 @@ _Made = tuple[list[str], Content, list[str]]  # files, what is in them, notes fo
 
 def _to_dataset(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
     """Write ``.bin/.idx`` with tracks, tables and manifest."""
-    prefix = _output_prefix(request.output)
+    stem, suffix = os.path.splitext(request.output)
+    prefix = stem if suffix in (".bin", ".idx") else request.output
     paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
     paths[2:2] = [track_path(prefix, one) for one in TRACK_DTYPES if one in opened.tracks]
     stored = storage_dtype(request.dtype) if request.dtype else _default_dtype(opened.dtype)
@@ -251,8 +264,15 @@ def _to_format(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _
             f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
             "sequence: only .bin/.idx has (mmap)"
         )
-    stored = export_dtype(target, opened.dtype, request.dtype or _smallest(target, opened))
-    eod = _appended_eod(opened.manifest) if request.eod is None else request.eod
+    dtype, eod = request.dtype or None, request.eod
+    if manifest := opened.manifest:
+        size = manifest.token_fact("vocab_size")
+        if not dtype and target == "olmo" and size is not None:  # as OLMo-core assumes
+            dtype = "uint16" if size <= 1 << 16 else "uint32"
+        _, after = manifest.frame or ([], [])
+        if eod is None and after:
+            eod = after[-1]
+    stored = export_dtype(target, opened.dtype, dtype)
     inputs = _input_files(request.name, request.source)
     new = stack.enter_context(
         new_export(target, output, inputs, opened.tracks, overwrite=request.overwrite)
@@ -290,23 +310,6 @@ def _brought(url: str, source: str, folder: str) -> str:
     return copy
 
 
-def _open(
-    name: str, source: str, *, input_dtype: str | None, eod: int | None, column: str | None
-) -> ForeignDataset:
-    openers: dict[str, Callable[[], ForeignDataset]] = {
-        "mmap": lambda: foreign.open_mmap(name),
-        "datatrove": lambda: foreign.open_datatrove(name),
-        "olmo": lambda: open_olmo(name, input_dtype, eod),
-        "npy": lambda: foreign.open_npy(name, eod),
-        "raw": lambda: foreign.open_raw(name, input_dtype, eod),
-        "llm.c": lambda: foreign.open_shard(name, eod),
-        "parquet": lambda: lists.open_parquet(name, column),
-        "arrow": lambda: lists.open_arrow(name, column),
-        "neox": lambda: open_neox(name),
-    }
-    return openers[source]()
-
-
 def _facts(content: Content, request: _Request) -> dict[str, Any]:
     opened = content.source
     if manifest := opened.manifest:
@@ -328,26 +331,6 @@ def _default_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
     except UsageError:
         return np.dtype("<i4")
     return np.dtype("<i4") if kept.itemsize == 8 else kept
-
-
-def _appended_eod(manifest: Manifest | None) -> int | None:
-    """The id that ends every document, if the manifest says that one was appended; else None."""
-    _, after = (manifest and manifest.frame) or ([], [])
-    return after[-1] if after else None
-
-
-def _smallest(target: str, opened: ForeignDataset) -> str | None:
-    """The dtype that OLMo-core assumes: the smallest for all ids of the vocabulary; None if not
-    known.
-    """
-    manifest = opened.manifest if target == "olmo" else None
-    size = manifest.token_fact("vocab_size") if manifest else None
-    return None if size is None else "uint16" if size <= 1 << 16 else "uint32"
-
-
-def _output_prefix(output: str) -> str:
-    stem, suffix = os.path.splitext(output)
-    return stem if suffix in (".bin", ".idx") else output
 
 
 def _input_files(name: str, source: str) -> list[str]:

@@ -70,9 +70,7 @@ def open_olmo(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
 
     A folder has all parts that open-instruct made.
     """
-    if not os.path.isdir(path):
-        return _open_part(path, dtype, eod)
-    paths = olmo_parts(path)
+    paths = olmo_parts(path) if os.path.isdir(path) else [path]
     parts = [_open_part(one, dtype, eod) for one in paths]
     if len(parts) == 1:
         return parts[0]
@@ -81,7 +79,14 @@ def open_olmo(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
             f"{path}: has {len(parts)} parts, which may cut a document: add {option('eod')}, the "
             "id that ends a document"
         )
-    _check_alike(path, parts)
+    for part in parts:
+        if part.dtype != parts[0].dtype:
+            raise FormatError(
+                f"{path}: its parts hold {parts[0].dtype} and {part.dtype}: say which with "
+                f"{option('input_dtype')}"
+            )
+        if part.tracks.keys() != parts[0].tracks.keys():
+            raise FormatError(f"{path}: only some of its parts have a {_MASK} file")
     lengths = _joined_lengths(path, parts, eod)
     return ForeignDataset(
         path,
@@ -94,17 +99,6 @@ def open_olmo(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
             for name in parts[0].tracks
         },
     )
-
-
-def _check_alike(path: str, parts: list[ForeignDataset]) -> None:
-    for part in parts:
-        if part.dtype != parts[0].dtype:
-            raise FormatError(
-                f"{path}: its parts hold {parts[0].dtype} and {part.dtype}: say which with "
-                f"{option('input_dtype')}"
-            )
-        if part.tracks.keys() != parts[0].tracks.keys():
-            raise FormatError(f"{path}: only some of its parts have a {_MASK} file")
 
 
 def _joined_lengths(path: str, parts: list[ForeignDataset], eod: int) -> npt.NDArray[np.int64]:
@@ -125,23 +119,19 @@ def _joined_lengths(path: str, parts: list[ForeignDataset], eod: int) -> npt.NDA
 
 
 def _open_part(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
-    opened = _open_ids(path, dtype, eod)
-    mask = olmo_mask(path)
+    index, mask = olmo_paths(path)[0], olmo_mask(path)
+    if os.path.exists(index):
+        try:
+            ends = np.fromiter(_ends(index, size_of(path)), np.int64)
+        except (EOFError, zlib.error, csv.Error) as error:
+            raise FormatError(f"{index}: not a right .csv.gz file: {error}") from None
+        opened = cut_at_ends(path, index, ends, raw_dtype(path, dtype) if dtype else None)
+    else:
+        opened = open_raw(path, dtype, eod)
     if not os.path.exists(mask):
         return opened
     count = size_of(path) // opened.dtype.itemsize
     return replace(opened, tracks={"mask": masks_of(mask, count)})
-
-
-def _open_ids(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
-    index = olmo_paths(path)[0]
-    if not os.path.exists(index):
-        return open_raw(path, dtype, eod)
-    try:
-        ends = np.fromiter(_ends(index, size_of(path)), np.int64)
-    except (EOFError, zlib.error, csv.Error) as error:
-        raise FormatError(f"{index}: not a right .csv.gz file: {error}") from None
-    return cut_at_ends(path, index, ends, raw_dtype(path, dtype) if dtype else None)
 
 
 def _ends(path: str, most: int) -> Iterator[int]:
