@@ -71,6 +71,11 @@ class LengthSums:
         return int(self.before[step]) + int(rest.sum(dtype=np.int64))
 
 
+def starts_of(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """The sum of the counts [n] before each, and of all: int64 [n + 1]."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
 def by_part(
     starts: Sequence[int] | npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
@@ -105,11 +110,11 @@ def document_ends(
     ends = np.zeros(len(doc_idx), np.int64)
     done, at = 0, 0
     for begin in range(0, max(len(lengths), 1), STEP):
-        sums = np.cumsum(lengths[begin : begin + STEP], dtype=np.int64)
-        stop = int(np.searchsorted(doc_idx, begin + len(sums), side="right"))
+        sums = starts_of(lengths[begin : begin + STEP])
+        stop = int(np.searchsorted(doc_idx, begin + len(sums) - 1, side="right"))
         inside = doc_idx[at:stop] - begin
-        ends[at:stop] = done + np.concatenate([[0], sums])[inside]
-        done += int(sums[-1]) if len(sums) else 0
+        ends[at:stop] = done + sums[inside]
+        done += int(sums[-1])
         at = stop
     return ends
 

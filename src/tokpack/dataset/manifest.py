@@ -230,25 +230,18 @@ class ShardRecord:
     tracks: Mapping[str, str] = field(default_factory=dict)  # the checksum of each
 
     @classmethod
-    def of(
-        cls,
-        shard: Shard,
-        prefix: str,
-        digest: str = "",
-        fingerprint: str = "",
-        tracks: Mapping[str, str] | None = None,
-    ) -> ShardRecord:
-        """The facts of an opened shard, as ``prefix`` with the checksum ``digest``."""
+    def of(cls, shard: Shard, manifest: Manifest | None, fingerprint: str = "") -> ShardRecord:
+        """The facts of an opened shard, with the checksums in its ``manifest``."""
         return cls(
-            prefix=prefix,
+            prefix=shard.prefix,
             sequences=len(shard),
             documents=shard.index.header.entries - 1,
             tokens=len(shard.tokens),
             bin_bytes=shard.tokens.nbytes,
             idx_bytes=shard.idx_bytes,
-            xxh3_128=digest,
+            xxh3_128=checksum_of(manifest.bin) if manifest else "",
             fingerprint=fingerprint,
-            tracks=tracks or {},
+            tracks=manifest.track_sums if manifest else {},
         )
 
     def __post_init__(self) -> None:

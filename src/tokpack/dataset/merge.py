@@ -20,7 +20,6 @@ from tokpack.dataset.manifest import (
     FileDigest,
     Manifest,
     ShardRecord,
-    checksum_of,
     facts_of_pieces,
     is_trusted,
     manifest_path,
@@ -297,11 +296,8 @@ def _inspect(prefix: str) -> MergeInput:
                 check_manifest(manifest, shard)
             # A view has no .bin, and so no checksum of one.
             digest = manifest.bin if manifest and dataset.view is None else None
-            tracks = manifest.track_sums if manifest else {}
-            record = ShardRecord.of(
-                shard, shard.prefix, checksum_of(digest) if digest else "", tracks=tracks
-            )
             multimodal = shard.index.header.multimodal if len(shard) else None
+            record = ShardRecord.of(shard, manifest)
             shards.append(InputShard(record, shard.identity, digest, multimodal))
         return MergeInput(prefix, dataset.dtype, shards, dataset.manifest, dataset.pairs)
 

@@ -7,7 +7,7 @@ together. If not, the dataset was replaced in between, and both are opened again
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -26,6 +26,7 @@ from tokpack.dataset.format import (
     idx_path,
     parse_header,
     sequence_span,
+    starts_of,
     storage_dtype,
     view_index,
 )
@@ -352,7 +353,7 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
     """
     records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
     counts = [record.sequences for record in records]
-    starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    starts = starts_of(counts)
     recorded = _RecordedShards(prefix, manifest, check=check)
     # lru_cache holds no lock while it calls the function, so a fork cannot inherit a locked one.
     opener, total = lru_cache(OPEN_SHARDS)(recorded.open), int(starts[-1])
@@ -402,14 +403,12 @@ class _RecordedShards:
             raise FormatError(
                 f"{where} has ids of {shard.dtype}, expected {self._dtype}: it has changed"
             )
-        content = (record.prefix, record.xxh3_128, record.fingerprint, record.tracks)
-        current = ShardRecord.of(shard, *content)
-        for field in fields(ShardRecord):
-            now, then = getattr(current, field.name), getattr(record, field.name)
+        current = ShardRecord.of(shard, None)
+        for name in ("sequences", "documents", "tokens", "bin_bytes", "idx_bytes"):
+            now, then = getattr(current, name), getattr(record, name)
             if now != then:
                 raise FormatError(
-                    f"{where} has changed: {field.name} is {now}, expected {then}; "
-                    f"{self._again} again"
+                    f"{where} has changed: {name} is {now}, expected {then}; {self._again} again"
                 )
         if self._check:
             self._check_content(shard, record, where)

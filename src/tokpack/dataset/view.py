@@ -20,6 +20,7 @@ from tokpack.dataset.format import (
     counts_up,
     numbers_in,
     sequence_span,
+    starts_of,
     storage_dtype,
 )
 from tokpack.dataset.manifest import TRACK_DTYPES, Manifest, check_size, checksum_of, manifest_path
@@ -222,7 +223,7 @@ class ViewIndex(Index):
         set_(self, "_head", header)
         set_(self, "manifest", manifest)
         counts = [record.documents for record in base.records]
-        set_(self, "document_starts", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+        set_(self, "document_starts", starts_of(counts))
 
     base: Shards
     numbers: Numbers

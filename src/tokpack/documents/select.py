@@ -61,7 +61,12 @@ def draw(base: Base, seed: int) -> Hashes:
                 dataset, out, threads=usable_cores(), on_bytes=lambda size: None, sums=base.sums
             )
     for begin in range(0, len(numbers), _STEP):
-        _mix(numbers[begin : begin + _STEP], _core.mix(seed))
+        part = numbers[begin : begin + _STEP]
+        part ^= np.uint64(_core.mix(seed))
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # Splitmix64
+            part ^= part >> np.uint64(shift)
+            part *= np.uint64(factor)
+        part ^= part >> np.uint64(31)
     if base.pairs:
         numbers[1::2] = numbers[::2]
     return numbers
@@ -108,15 +113,6 @@ def _in_bucket(numbers: Hashes, bucket: int) -> npt.NDArray[np.int64]:
         part = numbers[begin : begin + _STEP] >> _BUCKET_SHIFT
         indices.append(np.flatnonzero(part == np.uint64(bucket)) + begin)
     return np.concatenate(indices)
-
-
-def _mix(numbers: Hashes, key: int) -> None:
-    """Apply the finalizer of Splitmix64 to the numbers and a key, in place."""
-    numbers ^= np.uint64(key)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        numbers ^= numbers >> np.uint64(shift)
-        numbers *= np.uint64(factor)
-    numbers ^= numbers >> np.uint64(31)
 
 
 def select(
@@ -213,26 +209,24 @@ class _Choice:
     seed: int
 
     @property
-    def share(self) -> str | None:
-        """The name of the share that is taken, or None."""
-        names = [name for name in ("random", "tokens", "first") if getattr(self, name) is not None]
-        return names[0] if names else None
+    def shares(self) -> dict[str, float]:
+        """The shares that are named, of which at most one is taken."""
+        shares = {"random": self.random, "tokens": self.tokens, "first": self.first}
+        return {name: value for name, value in shares.items() if value is not None}
 
     def check(self, has_rest: bool) -> None:
         """Raise UsageError for a request with options that contradict each other, or with too
         few.
         """
-        request = self.request
-        shares = [n for n in ("random", "tokens", "first") if getattr(self, n) is not None]
+        request, shares = self.request, list(self.shares)
         if len(shares) > 1:
             raise UsageError(f"{option(shares[0])} and {option(shares[1])}: choose one of them")
         if self.random is not None and not 0 < self.random <= 1:
             raise UsageError(f"{option('random', self.random)}: a share is above 0, up to 1")
         if not 0 <= self.seed < 1 << 64:
             raise UsageError(f"{option('seed', self.seed)}: expected 0 to 2^64 - 1")
-        for name in ("tokens", "first"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value < 2**62:
+        for name, value in self.shares.items():
+            if name != "random" and not 1 <= value < 2**62:
                 raise UsageError(f"{option(name, value)}: expected 1 or more")
         if has_rest and not shares:
             raise UsageError(
@@ -261,8 +255,8 @@ class _Choice:
             "join": [os.path.basename(path) for path in request.join] or None,
             "on": [here if here == there else f"{here}={there}" for here, there in request.keys]
             or None,
-            **{name: getattr(self, name) for name in ("random", "tokens", "first")},
-            "seed": self.seed if self.share in ("random", "tokens") else None,
+            **self.shares,
+            "seed": self.seed if {"random", "tokens"} & self.shares.keys() else None,
             "part": part if part == "rest" else None,
         }
         return {name: value for name, value in values.items() if value is not None}
@@ -300,11 +294,16 @@ class _Choice:
                 chosen = np.repeat(chosen.reshape(-1, together), times[::together], axis=0).ravel()
             kept.append(chosen)
         total = int(base.firsts[-1])
-        dropped = {"where": total - passed, "repeat": lost, self.share or "": outside}
+        dropped: dict[str, int] = {}
+        if self.request.where:
+            dropped["where"] = total - passed
+        if self.request.repeat:
+            dropped["repeat"] = lost
+        dropped |= dict.fromkeys(self.shares, outside)
         counts: dict[str, Any] = {
             "documents": total,
             "kept": passed - outside - lost,
-            "dropped": {why: count for why, count in dropped.items() if self._can_drop(why)},
+            "dropped": dropped,
         }
         if self.request.repeat is not None:
             counts["with_repeats"] = sum(map(len, kept))
@@ -331,9 +330,6 @@ class _Choice:
                 f"{number}, and {times[2 * one + 1]} for {number + 1}, which is the other of its "
                 "pair: say one number for both"
             )
-
-    def _can_drop(self, why: str) -> bool:
-        return why == self.share or bool(why and getattr(self.request, why, None))
 
     def _within(self, base: Base, answer: SelectResult) -> Bools | None:
         """Whether each document of the base is in the share; None if that is not by their

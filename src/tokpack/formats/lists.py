@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokpack.dataset.format import numbers_in
+from tokpack.dataset.format import numbers_in, starts_of
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.formats.foreign import ForeignDataset
 from tokpack.formats.neox import IGNORED, shifted, tracks_of_labels, unshifted
@@ -298,8 +298,7 @@ def _begins(file: _File, lengths: npt.NDArray[Any], row: int, lists: Any) -> npt
         raise FormatError(
             f"{file.path}: seq_start_id of row {number} is not where documents begin: 0, and up"
         )
-    before: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    begins: npt.NDArray[np.int64] = before[rows] + starts
+    begins: npt.NDArray[np.int64] = starts_of(lengths)[rows] + starts
     return begins
 
 
@@ -346,8 +345,7 @@ def _without_padding(part: _Part) -> _Part:
     if attention is None or (attention != 0).all():
         return part
     kept = attention != 0
-    before = np.concatenate([[0], np.cumsum(kept)])
-    lengths = np.diff(before[np.concatenate([[0], np.cumsum(part.lengths)])])
+    lengths = np.diff(starts_of(kept)[starts_of(part.lengths)])
     return _Part(lengths, {name: values[kept] for name, values in part.values.items()})
 
 
@@ -387,7 +385,7 @@ class _Documents(NamedTuple):
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        return np.concatenate([[0], np.cumsum(self.lengths)])
+        return starts_of(self.lengths)
 
 
 def _documents(content: Content, about: int) -> Iterator[_Documents]:
@@ -559,10 +557,10 @@ def _packs(
     """
     (mask, order), numbers = columns, np.array([n for row in rows for n in row], np.int64)
     lengths = part.lengths[numbers]
-    ends, places = np.cumsum(lengths), places_of(part.lengths, numbers)
-    counts = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    offsets = np.concatenate([[0], ends])[counts]
-    starts = ends - lengths - np.repeat(offsets[:-1], np.diff(counts))
+    begins, places = starts_of(lengths), places_of(part.lengths, numbers)
+    counts = starts_of([len(row) for row in rows])
+    offsets = begins[counts]
+    starts = begins[:-1] - np.repeat(offsets[:-1], np.diff(counts))
     lists = [
         _lists(part.ids[places], offsets),
         _lists(mask[places], offsets),
