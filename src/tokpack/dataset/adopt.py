@@ -190,8 +190,8 @@ def _rows_by_manifest(
 ) -> Iterator[Any]:
     """The rows of a shard that has a manifest. FormatError if its .bin has changed since."""
     arrow, first = import_parquet(), 0
-    counts = [entry.get("documents", 0) + entry.get("empty", 0) * _keeps_empty(manifest)
-              for entry in manifest.inputs]  # fmt: skip
+    counted = ["documents", *(["empty"] if manifest.options.get("empty") == "document" else [])]
+    counts = [sum(entry.get(key, 0) for key in counted) for entry in manifest.inputs]
     names = [str(entry.get("name", "?")) for entry in manifest.inputs]
     if sum(counts) != len(ends) - 1:
         counts, names = [len(ends) - 1], [os.path.basename(shard.prefix)]
@@ -207,11 +207,6 @@ def _rows_by_manifest(
         sums.add(data)
         stage.add(len(data))
     sums.finish()
-
-
-def _keeps_empty(manifest: Manifest) -> bool:
-    """Whether documents without a token have an entry in the index."""
-    return manifest.options.get("empty") == "document"
 
 
 def _rows(shard: Shard, ends: Int64s) -> Iterator[Any]:

@@ -314,9 +314,8 @@ def sequence_span(index: Index, number: int, bin_bytes: int) -> tuple[int, int]:
     length: int = index.lengths.item(number)
     following = number + 1
     end: int = index.pointers.item(following) if following < index.header.sequences else bin_bytes
-    if length < 0 or begin < 0 or begin % itemsize or end > bin_bytes:
-        raise _broken_span(index, number, bin_bytes)
-    if begin + length * itemsize != end:
+    is_placed = 0 <= begin <= begin + length * itemsize == end <= bin_bytes
+    if not is_placed or begin % itemsize:
         raise _broken_span(index, number, bin_bytes)
     return begin // itemsize, length
 
@@ -373,22 +372,17 @@ def check_ends(index: Index, bin_bytes: int) -> None:
     pointer = index.pointers.item(0)
     if pointer != 0:
         raise FormatError(f"{_pointer_fact(index, 0)}, expected 0")
-    _check_eods(index, bin_bytes)
-    sequence_span(index, 0, bin_bytes)
-    sequence_span(index, sequences - 1, bin_bytes)
-
-
-def _check_eods(index: Index, bin_bytes: int) -> None:
-    last = index.header.sequences - 1
     itemsize = index.header.dtype.itemsize
     missing = index.header.entries - 1  # an EOD for each document
-    end = index.pointers.item(last) + index.lengths.item(last) * itemsize
+    end = index.pointers.item(sequences - 1) + index.lengths.item(sequences - 1) * itemsize
     if bin_bytes == end + missing * itemsize and missing:
         raise FormatError(
             f"{index.name}: the sequences end at byte {end}, expected {bin_bytes}, the size of the "
             f".bin: one token for each of {missing} documents is left out, as Microsoft's "
             "Megatron-DeepSpeed does with --append-eod: encode the text again"
         )
+    sequence_span(index, 0, bin_bytes)
+    sequence_span(index, sequences - 1, bin_bytes)
 
 
 def check_all(index: Index, bin_bytes: int) -> None:

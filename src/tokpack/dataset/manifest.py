@@ -526,7 +526,8 @@ class Manifest(Counts):
                 raise
             return None
         except FormatError:
-            if _is_other_json(manifest_path(prefix)):
+            begin = _read(manifest_path(prefix)).lstrip()
+            if begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin:
                 return None
             raise
 
@@ -542,13 +543,12 @@ class Manifest(Counts):
 
 def facts_of_pieces(pieces: Sequence[ShardRecord]) -> dict[str, Any]:
     """What the manifest of a virtual dataset says of files: its pieces', and sums of these."""
-    sums = {
-        "bin": sum(one.bin_bytes for one in pieces),
-        "idx": sum(one.idx_bytes for one in pieces),
+    return {
+        "bin": FileDigest(bytes=sum(one.bin_bytes for one in pieces), xxh3_128=""),
+        "idx": FileDigest(bytes=sum(one.idx_bytes for one in pieces), xxh3_128=""),
+        "tracks": tracks_of_pieces(pieces, sum(one.tokens for one in pieces)),
+        "pieces": tuple(pieces),
     }
-    sizes = {key: FileDigest(bytes=size, xxh3_128="") for key, size in sums.items()}
-    tracks = tracks_of_pieces(pieces, sum(one.tokens for one in pieces))
-    return {**sizes, "tracks": tracks, "pieces": tuple(pieces)}
 
 
 def tracks_of_pieces(pieces: Iterable[ShardRecord], tokens: int) -> dict[str, TrackDigest]:
@@ -609,8 +609,8 @@ def summed(manifests: Sequence[Manifest]) -> dict[str, Any]:
             for role, counts in manifest.roles.items():
                 roles.setdefault(role, Counter()).update(counts)
         facts["roles"] = {role: dict(counts) for role, counts in roles.items()}
-    trained = [one.tokens if one.trained is None else one.trained for one in manifests]
     if any(one.trained is not None for one in manifests):
+        trained = (one.tokens if one.trained is None else one.trained for one in manifests)
         facts["trained"] = sum(trained)
     return facts
 
@@ -643,11 +643,6 @@ def _read(path: str) -> bytes:
         return begin + file.read(MAX_BYTES) if _START.match(begin) else begin
 
 
-def _is_other_json(path: str) -> bool:
-    begin = _read(path).lstrip()
-    return begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin
-
-
 def _check_digests(manifest: Manifest, name: str) -> None:
     """FormatError where what is said of a file is no digest, or a track is of another dtype."""
     for key in ("bin", "idx", "table", "dropped", "selection"):
@@ -668,9 +663,7 @@ def _check_sums(manifest: Manifest, name: str) -> None:
         storage_dtype(manifest.dtype)
     except (TypeError, UsageError):
         raise FormatError(f"{name}: dtype is {manifest.dtype!r}, which no dataset has") from None
-    for what in ("sequences", "tokens"):
-        if manifest.selection is not None:
-            continue
+    for what in ("sequences", "tokens") if manifest.selection is None else ():
         total = sum(getattr(record, what) for record in manifest.pieces or ())
         if total != getattr(manifest, what):
             raise FormatError(
@@ -709,7 +702,9 @@ def piece_path(manifest: str, prefix: str) -> str:
 
     FormatError if it is neither in the folder of the manifest nor below a place in $TOKPACK_TRUST.
     """
-    path = _plain(joined(os.path.dirname(manifest), prefix))
+    path = joined(os.path.dirname(manifest), prefix)
+    if not is_url(path) and ".." in path.split("/"):  # which would lead elsewhere after a link
+        path = os.path.normpath(path)
     if not is_trusted(manifest, path):
         raise FormatError(
             f"{manifest}: its piece {brief(prefix)} lies outside of the manifest's folder, so it "
@@ -732,11 +727,6 @@ def trust_setting(paths: Iterable[str]) -> str:
         one for one in folders if not any(_is_below(one, other) for other in folders - {one})
     ]
     return f"{TRUST}={shlex.quote(','.join(sorted(outermost)))}"
-
-
-def _plain(path: str) -> str:
-    """A path without ``..``, which would lead elsewhere after a link."""
-    return path if is_url(path) or ".." not in path.split("/") else os.path.normpath(path)
 
 
 def _is_below(path: str, root: str) -> bool:

@@ -262,11 +262,13 @@ def fingerprint(
 
 def shard_fingerprint(shard: Shard) -> int:
     """The fingerprint of a dataset that is this one shard."""
-
-    def tokens_from(begin: int, end: int) -> list[npt.NDArray[Any]]:
-        return [shard.tokens[begin:end]] if len(shard.tokens) else []
-
-    return fingerprint(shard.index.lengths, len(shard.tokens), tokens_from)[0]
+    tokens = shard.tokens
+    some = fingerprint(
+        shard.index.lengths,
+        len(tokens),
+        lambda begin, end: [tokens[begin:end]] if len(tokens) else [],
+    )
+    return some[0]
 
 
 OPEN_SHARDS = 64  # each has two maps
@@ -394,10 +396,10 @@ class _RecordedShards:
     def open(self, number: int) -> Shard:
         """A shard, opened. FormatError if it has changed since it was recorded, InputError."""
         record, stored = self._records[number], self._stored.get(number)
-        path = self._paths[number]
+        path, again = self._paths[number], "select" if self._check else "merge"
         where = f"{manifest_path(self._prefix)}: piece {number}, {path},"
         if stored is None and not exists(idx_path(path)):
-            raise InputError(f"{where} is missing: put it back, or {self._again} again")
+            raise InputError(f"{where} is missing: put it back, or {again} again")
         shard = open_shard(path, stored)
         if shard.dtype != self._dtype:
             raise FormatError(
@@ -408,44 +410,31 @@ class _RecordedShards:
             now, then = getattr(current, name), getattr(record, name)
             if now != then:
                 raise FormatError(
-                    f"{where} has changed: {name} is {now}, expected {then}; {self._again} again"
+                    f"{where} has changed: {name} is {now}, expected {then}; {again} again"
                 )
-        if self._check:
-            self._check_content(shard, record, where)
-        if self._has_tracks:
-            self._check_tracks(shard, record, where)
+        for what, found, recorded in self._contents(shard, record):
+            if found != recorded:
+                raise FormatError(
+                    f"{where} was replaced: {what} is {found}, expected {recorded}; put the old "
+                    f"one back, or {again} again"
+                )
         return shard
 
-    def _check_tracks(self, shard: Shard, record: ShardRecord, where: str) -> None:
-        """Raise FormatError if a shard has other tracks than its record."""
-        now, then = shard.manifest.track_sums if shard.manifest else {}, record.tracks
-        for name in sorted(now.keys() | then.keys()):
-            if now.get(name) != then.get(name):
-                raise FormatError(
-                    f"{where} was replaced: the checksum of its {name} is "
-                    f"{now.get(name, 'none')}, expected {then.get(name, 'none')}; put the old one "
-                    f"back, or {self._again} again"
-                )
-
-    @property
-    def _again(self) -> str:
-        return "select" if self._check else "merge"
-
-    def _check_content(self, shard: Shard, record: ShardRecord, where: str) -> None:
-        """Raise FormatError if a shard has the right counts, but another checksum or
-        fingerprint.
+    def _contents(self, shard: Shard, record: ShardRecord) -> Iterator[tuple[str, str, str]]:
+        """What may differ in a shard that has the right counts: its name, its value and that of the
+        record.
         """
-        manifest = Manifest.find(shard.prefix) if record.xxh3_128 else None
-        if manifest is not None:
-            what, then, now = "xxh3_128", record.xxh3_128, checksum_of(manifest.bin)
-        else:
-            what, then = "fingerprint", record.fingerprint
-            now = f"{shard_fingerprint(shard):016x}" if then else then
-        if now != then:
-            raise FormatError(
-                f"{where} was replaced: {what} is {now}, expected {then}; put the old one back, "
-                f"or {self._again} again"
-            )
+        if self._check:
+            manifest = Manifest.find(shard.prefix) if record.xxh3_128 else None
+            if manifest is not None:
+                yield "xxh3_128", checksum_of(manifest.bin), record.xxh3_128
+            elif record.fingerprint:
+                yield "fingerprint", f"{shard_fingerprint(shard):016x}", record.fingerprint
+        if self._has_tracks:
+            now, then = shard.manifest.track_sums if shard.manifest else {}, record.tracks
+            for name in sorted(now.keys() | then.keys()):
+                sums = now.get(name, "none"), then.get(name, "none")
+                yield f"the checksum of its {name}", *sums
 
 
 def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:

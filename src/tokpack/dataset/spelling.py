@@ -120,15 +120,13 @@ class Spelling:
         spelled: list[TokenText] = []
         waiting: list[int] = []
         pending = b""
-        for token, spelled_token in zip(ids, self.of(ids), strict=True):
+        last = len(ids) - 1
+        for number, (token, its_bytes) in enumerate(zip(ids, self.of(ids), strict=True)):
             waiting.append(token)
-            pending += spelled_token
-            if _is_cut(pending):
-                continue
-            spelled.append(TokenText(tuple(waiting), pending.decode("utf-8", "replace")))
-            waiting, pending = [], b""
-        if waiting:
-            spelled.append(TokenText(tuple(waiting), pending.decode("utf-8", "replace")))
+            pending += its_bytes
+            if number == last or not _is_cut(pending):
+                spelled.append(TokenText(tuple(waiting), pending.decode("utf-8", "replace")))
+                waiting, pending = [], b""
         return spelled
 
 

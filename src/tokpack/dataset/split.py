@@ -20,7 +20,7 @@ from tokpack.errors import UsageError, option
 from tokpack.progress import ProgressStage, with_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -92,8 +92,8 @@ def split(
         with new_files as new:
             for name, cut in outputs:
                 out = NewDataset(name, new, tracks)
-                rows = _rows(tables, name, cut, new)
-                results.append((name, _write(dataset, out, cut, ends, stage, rows=rows)))
+                part = _write(dataset, out, cut, ends, stage, new=new, tables=tables)
+                results.append((name, part))
             new.publish()
     if overwrite and not in_three:
         _tell_of_others(output, len(bounds) - 1)
@@ -172,15 +172,6 @@ def _named(output: str, bounds: list[int], in_three: bool) -> list[tuple[str, tu
     return [(f"{output}_{name}", cut) for name, cut in pairs if cut[0] < cut[1]]
 
 
-def _rows(
-    tables: Tables | None, name: str, cut: tuple[int, int], new: NewFiles
-) -> Callable[[FileDigest], Mapping[str, FileDigest]]:
-    """A function that writes the table of a part; records that were left out belong to no part."""
-    if tables is None:
-        return lambda binary: {}
-    return lambda binary: {"table": tables.write(name, new, binary, cut)}
-
-
 def _write(
     dataset: MMapIndexedDataset,
     out: NewDataset,
@@ -188,7 +179,8 @@ def _write(
     ends: npt.NDArray[np.int64],
     stage: ProgressStage,
     *,
-    rows: Callable[[FileDigest], Mapping[str, FileDigest]],
+    new: NewFiles,
+    tables: Tables | None,
 ) -> Manifest:
     begin, end = documents
     first, last = int(dataset.doc_idx[begin]), int(dataset.doc_idx[end])
@@ -205,6 +197,10 @@ def _write(
     facts = _facts(dataset, documents, (stop - start) // itemsize)
     modes = None if dataset.modes is None else dataset.modes[first:last]
     sizes = dataset.sizes[first:last]
+
+    def rows(binary: FileDigest) -> dict[str, FileDigest]:  # those left out belong to no part
+        return {"table": tables.write(out.prefix, new, binary, documents)} if tables else {}
+
     return out.complete(dataset.dtype, sizes, doc_idx, facts, modes, tables=rows)
 
 

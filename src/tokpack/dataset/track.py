@@ -214,7 +214,7 @@ class NewTracks:
     def __init__(
         self, prefix: str, names: Iterable[str], create: Callable[[str], BinaryIO]
     ) -> None:
-        names = list(dict.fromkeys(names))
+        names = [*names]
         for name in names:
             check_name(name)
         # In the order of TRACK_DTYPES, whatever the order of the request.
@@ -301,8 +301,8 @@ def check_tracks(shard: Shard, vocab_size: int | None) -> None:
         return
     for name, digest in manifest.tracks.items():
         path = track_path(shard.prefix, name)
-        check, sums, trained = _Check(name, path, vocab_size), bytearray(), 0
-        with closing(scan(path, digest["bytes"], check)) as chunks:
+        look, sums, trained = _checker(name, path, vocab_size), bytearray(), 0
+        with closing(scan(path, digest["bytes"], look)) as chunks:
             for _, _, (fault, blocks, count) in chunks:
                 if fault is not None:
                     raise FormatError(fault)
@@ -317,25 +317,24 @@ def check_tracks(shard: Shard, vocab_size: int | None) -> None:
             )
 
 
-class _Check:
+def _checker(
+    name: str, path: str, vocab_size: int | None
+) -> Callable[[int, ByteBlock], tuple[str | None, bytes, int]]:
     """Checks a chunk: its first error, the checksums of its blocks, and its trained tokens."""
+    dtype, least, most, allowed, *_ = TRACKS[name]
+    if name == "labels" and vocab_size is not None:
+        most = vocab_size - 1
+        allowed = f"an id of the vocabulary, which has {vocab_size}, or less than 0"
 
-    def __init__(self, name: str, path: str, vocab_size: int | None) -> None:
-        self._name, self._path = name, path
-        kind = TRACKS[name]
-        self._dtype, self._least, self._most, self._allowed = kind[:4]
-        if name == "labels" and vocab_size is not None:
-            self._most = vocab_size - 1
-            self._allowed = f"an id of the vocabulary, which has {vocab_size}, or less than 0"
-
-    def __call__(self, begin: int, block: ByteBlock) -> tuple[str | None, bytes, int]:
-        values = block.view(self._dtype)
-        right, fault = (values >= self._least) & (values <= self._most), None
+    def look(begin: int, block: ByteBlock) -> tuple[str | None, bytes, int]:
+        values = block.view(dtype)
+        right, fault = (values >= least) & (values <= most), None
         if not right.all():
             place = int(np.argmin(right))
             fault = (
-                f"{self._path}: byte {begin + place * self._dtype.itemsize}, token "
-                f"{begin // self._dtype.itemsize + place}: {self._name} is {values[place]}, "
-                f"expected {self._allowed}"
+                f"{path}: byte {begin + place * dtype.itemsize}, token "
+                f"{begin // dtype.itemsize + place}: {name} is {values[place]}, expected {allowed}"
             )
-        return fault, block_sums(begin, block.data), count_trained({self._name: values})
+        return fault, block_sums(begin, block.data), count_trained({name: values})
+
+    return look

@@ -439,19 +439,15 @@ class MMapIndexedDatasetBuilder:
             raise UsageError(
                 f"{self._path}: sequence {number} holds {ids.dtype}, token ids are integers"
             )
-        if ids.size and not np.can_cast(ids.dtype, self._dtype):
-            self._check_range(ids, number)
-        return np.ascontiguousarray(ids, self._dtype).reshape(-1)
-
-    def _check_range(self, ids: npt.NDArray[Any], number: int) -> None:
         low, high = self._range.min, self._range.max
-        if int(ids.min()) >= low and int(ids.max()) <= high:
-            return
-        bad = next(int(token) for token in ids.flat if not low <= int(token) <= high)
-        raise UsageError(
-            f"{self._path}: token id {bad} in sequence {number} does not fit {self._dtype} "
-            f"({low} to {high}): choose a wider dtype"
-        )
+        fits = not ids.size or np.can_cast(ids.dtype, self._dtype)
+        if not fits and not low <= int(ids.min()) <= int(ids.max()) <= high:
+            bad = next(int(token) for token in ids.flat if not low <= int(token) <= high)
+            raise UsageError(
+                f"{self._path}: token id {bad} in sequence {number} does not fit {self._dtype} "
+                f"({low} to {high}): choose a wider dtype"
+            )
+        return np.ascontiguousarray(ids, self._dtype).reshape(-1)
 
     def _end_open_document(self) -> None:
         if self._doc_idx[-1] != len(self._lengths):
