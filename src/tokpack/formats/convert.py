@@ -203,86 +203,53 @@ def convert(
             "neox": lambda: open_neox(here),
         }
         opened = openers[source]()
-        request = _Request(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
-        write = _to_dataset if target == "mmap" else _to_format
-        paths, content, notes = write(request, opened, stack)
+        inputs, notes = _input_files(name, source), list(opened.notes)
+        if target == "mmap":
+            stem, suffix = os.path.splitext(path)
+            prefix = stem if suffix in (".bin", ".idx") else path
+            paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
+            paths[2:2] = [track_path(prefix, one) for one in TRACK_DTYPES if one in opened.tracks]
+            stored = storage_dtype(dtype) if dtype else _default_dtype(opened.dtype)
+            tables = tables_of([prefix_of(name)]) if source == "mmap" else None
+            with_tables = tables is not None
+            new = stack.enter_context(
+                new_datasets(
+                    [prefix], inputs, overwrite=overwrite, tables=with_tables, tracks=opened.tracks
+                )
+            )
+            content = Content(opened, stored, new, progress=progress)
+            out = NewDataset(prefix, new, tracks=opened.tracks)
+            for ids, tracks in content.with_tracks(*opened.tracks):
+                out.append(ids, tracks)
+            facts = _facts(content, name, source, dtype)
+            write = functools.partial(all_tables, tables, prefix, new, facts=facts)
+            lengths, doc_idx = content.lengths, content.doc_idx
+            out.complete(stored, lengths, doc_idx, facts, opened.modes, tables=write)
+        else:
+            if opened.modes is not None:
+                raise UsageError(
+                    f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
+                    "sequence: only .bin/.idx has (mmap)"
+                )
+            if manifest := opened.manifest:
+                size = manifest.token_fact("vocab_size")
+                if not dtype and target == "olmo" and size is not None:  # as OLMo-core assumes
+                    dtype = "uint16" if size <= 1 << 16 else "uint32"
+                _, after = manifest.frame or ([], [])
+                if eod is None and after:
+                    eod = after[-1]
+            paths = export_paths(target, path, opened.tracks)
+            stored = export_dtype(target, opened.dtype, dtype or None)
+            new = stack.enter_context(
+                new_export(target, path, inputs, opened.tracks, overwrite=overwrite)
+            )
+            content = Content(
+                opened, stored, new, eod=eod, seq_length=seq_length, progress=progress
+            )
+            notes += export(content, target, path, new)
+        new.publish()
     counts = len(content.doc_idx) - 1, len(content.lengths), content.tokens
-    notes = [*opened.notes, *notes]
     return ConvertResult(paths, target, *counts, str(content.dtype), notes)
-
-
-class _Request(NamedTuple):
-    """The arguments of ``convert``."""
-
-    name: str
-    output: str
-    source: str
-    target: str
-    dtype: str | None
-    eod: int | None
-    seq_length: int | None
-    overwrite: bool
-    progress: Show | bool | None
-
-
-_Made = tuple[list[str], Content, list[str]]  # files, what is in them, notes for users
-
-
-def _to_dataset(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
-    """Write ``.bin/.idx`` with tracks, tables and manifest."""
-    stem, suffix = os.path.splitext(request.output)
-    prefix = stem if suffix in (".bin", ".idx") else request.output
-    paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
-    paths[2:2] = [track_path(prefix, one) for one in TRACK_DTYPES if one in opened.tracks]
-    stored = storage_dtype(request.dtype) if request.dtype else _default_dtype(opened.dtype)
-    tables = tables_of([prefix_of(request.name)]) if request.source == "mmap" else None
-    new = stack.enter_context(
-        new_datasets(
-            [prefix],
-            _input_files(request.name, request.source),
-            overwrite=request.overwrite,
-            tables=tables is not None,
-            tracks=opened.tracks,
-        )
-    )
-    content = Content(opened, stored, new, progress=request.progress)
-    out = NewDataset(prefix, new, tracks=opened.tracks)
-    for ids, tracks in content.with_tracks(*opened.tracks):
-        out.append(ids, tracks)
-    facts = _facts(content, request)
-    write = functools.partial(all_tables, tables, prefix, new, facts=facts)
-    out.complete(stored, content.lengths, content.doc_idx, facts, opened.modes, tables=write)
-    new.publish()
-    return paths, content, []
-
-
-def _to_format(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
-    """Write the files of another format."""
-    target, output = request.target, request.output
-    if opened.modes is not None:
-        raise UsageError(
-            f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
-            "sequence: only .bin/.idx has (mmap)"
-        )
-    dtype, eod = request.dtype or None, request.eod
-    if manifest := opened.manifest:
-        size = manifest.token_fact("vocab_size")
-        if not dtype and target == "olmo" and size is not None:  # as OLMo-core assumes
-            dtype = "uint16" if size <= 1 << 16 else "uint32"
-        _, after = manifest.frame or ([], [])
-        if eod is None and after:
-            eod = after[-1]
-    stored = export_dtype(target, opened.dtype, dtype)
-    inputs = _input_files(request.name, request.source)
-    new = stack.enter_context(
-        new_export(target, output, inputs, opened.tracks, overwrite=request.overwrite)
-    )
-    content = Content(
-        opened, stored, new, eod=eod, seq_length=request.seq_length, progress=request.progress
-    )
-    notes = export(content, target, output, new)
-    new.publish()
-    return export_paths(target, output, opened.tracks), content, notes
 
 
 def _target(output: str, to: str) -> str:
@@ -310,15 +277,15 @@ def _brought(url: str, source: str, folder: str) -> str:
     return copy
 
 
-def _facts(content: Content, request: _Request) -> dict[str, Any]:
+def _facts(content: Content, name: str, source: str, dtype: str | None) -> dict[str, Any]:
     opened = content.source
     if manifest := opened.manifest:
         keys = ("tokenizer", "inputs", "pairs", *READ, *FOUND)
         kept = {key: getattr(manifest, key) for key in keys}
-        return {**kept, "options": {**manifest.options, "dtype": request.dtype}}
+        return {**kept, "options": {**manifest.options, "dtype": dtype}}
     size = content.tokens * opened.dtype.itemsize
-    facts = plain_facts(shown(request.name), len(content.doc_idx) - 1, content.tokens, size)
-    facts["inputs"][0]["format"] = request.source
+    facts = plain_facts(shown(name), len(content.doc_idx) - 1, content.tokens, size)
+    facts["inputs"][0]["format"] = source
     if opened.tokenizer:
         facts["tokenizer"] = {"name": opened.tokenizer}
     return facts

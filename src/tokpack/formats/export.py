@@ -109,8 +109,17 @@ class Content:
         read_both = self.source.both if self._lengths is None else None
         done = 0
         for part in self._with_lengths(read_both()) if read_both else self.source.ids():
+            if not np.can_cast(part.dtype, self.dtype) and part.size:
+                low, high = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
+                if int(part.min()) < low or int(part.max()) > high:
+                    at = next(n for n, i in enumerate(part.tolist()) if not low <= i <= high)
+                    raise UsageError(
+                        f"{self.name}: token id {part[at]} (token {done + at} of all) does not fit "
+                        f"{self.dtype} ({low} to {high}): choose a wider type with "
+                        f"{option('dtype')}"
+                    )
             if part.size:
-                yield np.ascontiguousarray(self._cast(part, done))
+                yield np.ascontiguousarray(part, self.dtype)
             done += part.size
             stage.add(part.size)
         if done != self.tokens:
@@ -165,17 +174,6 @@ class Content:
         if count != expected:
             raise FormatError(f"{self.name}: {count} sequences, expected {expected}")
         self._lengths = lengths
-
-    def _cast(self, ids: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
-        if not np.can_cast(ids.dtype, self.dtype):
-            low, high = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
-            if int(ids.min()) < low or int(ids.max()) > high:
-                at = next(n for n, i in enumerate(ids.tolist()) if not low <= i <= high)
-                raise UsageError(
-                    f"{self.name}: token id {ids[at]} (token {first + at} of all) does not fit "
-                    f"{self.dtype} ({low} to {high}): choose a wider type with {option('dtype')}"
-                )
-        return ids.astype(self.dtype, copy=False)
 
 
 class Target(NamedTuple):
@@ -253,7 +251,7 @@ EXPORTS = {
 def export_paths(target: str, output: str, tracks: Iterable[str] = ()) -> list[str]:
     """The files of an output in the format ``target``, a key of EXPORTS, the main one last."""
     form = EXPORTS[target]
-    masked = form.mask is not None and not set(TRAINED_TRACKS).isdisjoint(tracks)
+    masked = not set(TRAINED_TRACKS).isdisjoint(tracks)
     return [*([form.mask(output)] if form.mask and masked else []), *form.paths(output)]
 
 

@@ -525,8 +525,19 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
             mask = shifted(part.labels >= 0, part.offsets[1:])
             numbers = written + np.cumsum(filled) - 1
             written += int(filled.sum())
-            packs = _packs(part, rows, (mask, numbers), schema)
-            writer.write_table(packs, row_group_size=_BRIDGE_ROWS)
+            packed = np.array([number for row in rows for number in row], np.int64)
+            starts, places = starts_of(part.lengths[packed]), places_of(part.lengths, packed)
+            counts = starts_of([len(row) for row in rows])
+            offsets = starts[counts]
+            inside = starts[:-1] - np.repeat(offsets[:-1], np.diff(counts))
+            columns = [
+                _lists(part.ids[places], offsets),
+                _lists(mask[places], offsets),
+                _lists(inside.astype(np.int32), counts),
+                _lists(numbers[packed], counts),
+            ]
+            table = arrow.table(columns, schema=schema)
+            writer.write_table(table, row_group_size=_BRIDGE_ROWS)
     facts = {
         "dataset_max_seqlen": most,
         "max_samples_per_bin": most_in_row,
@@ -543,31 +554,6 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
             f"{lost} documents begin with a trained token, which Megatron-Bridge never predicts"
         )
     return notes
-
-
-def _packs(
-    part: _Documents,
-    rows: list[list[int]],
-    columns: tuple[npt.NDArray[np.int8], npt.NDArray[np.int64]],
-    schema: Any,
-) -> Any:
-    """A table of rows, each with the documents whose numbers in ``part`` it lists.
-
-    ``columns`` are the mask, and the numbers of documents among all.
-    """
-    (mask, order), numbers = columns, np.array([n for row in rows for n in row], np.int64)
-    lengths = part.lengths[numbers]
-    begins, places = starts_of(lengths), places_of(part.lengths, numbers)
-    counts = starts_of([len(row) for row in rows])
-    offsets = begins[counts]
-    starts = begins[:-1] - np.repeat(offsets[:-1], np.diff(counts))
-    lists = [
-        _lists(part.ids[places], offsets),
-        _lists(mask[places], offsets),
-        _lists(starts.astype(np.int32), counts),
-        _lists(order[numbers], counts),
-    ]
-    return pyarrow().table(lists, schema=schema)
 
 
 def best_fit(sizes: npt.NDArray[np.int64], room: int) -> list[list[int]]:
