@@ -98,7 +98,10 @@ def adopt(
         [shard] = dataset.shards()
         shard.validate()
         ends = document_ends(dataset.sizes, dataset.doc_idx)
-        has_eod = _ends_with_eod(shard, ends, loaded) if append_eod is None else append_eod
+        has_eod = append_eod
+        if has_eod is None:  # the first document that has tokens decides
+            end = int(ends[np.argmax(ends > 0)])
+            has_eod = end > 0 and int(shard.tokens[end - 1 : end][0]) == loaded.eod_id
         if has_eod and loaded.eod_id is None:
             raise TokenizerError(
                 f"tokenizer {loaded.name} has no EOD: name it with {option('eod_token')}"
@@ -151,14 +154,6 @@ def _write(shard: Shard, manifest: Manifest, rows: Iterator[Any]) -> Manifest:
         shard.check_current("adopted")
         new.publish()
     return manifest
-
-
-def _ends_with_eod(shard: Shard, ends: Int64s, tokenizer: Tokenizer) -> bool:
-    """Whether the first document that has tokens ends with the EOD."""
-    if not ends[-1]:
-        return False
-    end = int(ends[np.argmax(ends > 0)])
-    return int(shard.tokens[end - 1 : end][0]) == tokenizer.eod_id
 
 
 def _check(

@@ -234,7 +234,14 @@ def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
     if size < HEADER_BYTES:
         raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
     entries: int = _HEADER.unpack_from(head)[4]
-    dtype = dtype_of_code(code, name)
+    if code in _FLOAT_CODES:
+        raise FormatError(
+            f"{name}: dtype code is {code}, a floating-point type: programs disagree whether 6 and "
+            "7 mean float32 or float64, and token ids are integers"
+        )
+    if code not in DTYPES:
+        codes = ", ".join(f"{number} {dtype}" for number, dtype in DTYPES.items())
+        raise FormatError(f"{name}: dtype code is {code}, expected one of {codes}")
     expected = HEADER_BYTES + 12 * sequences + 8 * entries
     if size not in (expected, expected + sequences):
         raise FormatError(
@@ -244,7 +251,7 @@ def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
         )
     if entries == 0:
         raise FormatError(f"{name}: document entries are 0, expected 1 or more")
-    return IndexHeader(dtype, sequences, entries, multimodal=size != expected)
+    return IndexHeader(DTYPES[code], sequences, entries, multimodal=size != expected)
 
 
 def _check_magic(head: bytes, size: int, name: str) -> None:
@@ -258,19 +265,6 @@ def _check_magic(head: bytes, size: int, name: str) -> None:
         raise FormatError(f"{name}: magic is {begin!r}, expected {MAGIC!r}: not a dataset index")
     if size < _FAIRSEQ_HEADER.size or len(head) < min(size, HEADER_BYTES):
         raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
-
-
-def dtype_of_code(code: int, name: str) -> np.dtype[Any]:
-    """The dtype for a code in the index ``name``. FormatError if it is no dtype of integers."""
-    if code in _FLOAT_CODES:
-        raise FormatError(
-            f"{name}: dtype code is {code}, a floating-point type: programs disagree whether 6 and "
-            "7 mean float32 or float64, and token ids are integers"
-        )
-    if code not in DTYPES:
-        codes = ", ".join(f"{number} {dtype}" for number, dtype in DTYPES.items())
-        raise FormatError(f"{name}: dtype code is {code}, expected one of {codes}")
-    return DTYPES[code]
 
 
 @dataclass(frozen=True)

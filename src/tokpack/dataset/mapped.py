@@ -139,20 +139,17 @@ class StoredTokens(LazyTokens):
     def __getitem__(self, which: slice) -> Tokens:
         begin, end, step = which.indices(len(self))
         width = self.dtype.itemsize
-        tokens = np.frombuffer(self._bytes(begin * width, max(begin, end) * width), self.dtype)
-        return tokens[::step]
-
-    def _bytes(self, begin: int, end: int) -> bytes:
+        if end <= begin:
+            return np.frombuffer(b"", self.dtype)
+        begin, end = begin * width, end * width
         at, data = self._window
-        if begin == end:
-            return b""
         if not at <= begin <= end <= at + len(data):
             # If this continues the last window, twice as much as that is read.
             ahead = 2 * len(data) if at < begin <= at + len(data) else LEAST_BYTES
             size = max(end - begin, min(ahead, MOST_BYTES))
             data = read(self.stored, begin, min(begin + size, self.nbytes))
             at, self._window = begin, (begin, data)
-        return data[begin - at : end - at]
+        return np.frombuffer(data[begin - at : end - at], self.dtype)[::step]
 
 
 def as_integers(values: Tokens) -> Tokens:

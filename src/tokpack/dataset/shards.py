@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -167,11 +167,7 @@ class Shard:
             raise InputError(f"{self.prefix}: was replaced while it was {doing}: run again")
 
 
-class StoredFiles(NamedTuple):
-    """The two objects of a dataset on a store."""
-
-    idx: StoredObject
-    bin: StoredObject
+StoredFiles = tuple[StoredObject, StoredObject]  # .idx and .bin of a dataset on a store
 
 
 def find_stored_files(prefixes: Sequence[str]) -> list[StoredFiles | None]:
@@ -183,10 +179,10 @@ def find_stored_files(prefixes: Sequence[str]) -> list[StoredFiles | None]:
     # An .idx that is the same before and after belongs to the .bin in between, see above.
     before, data = stats(indices), stats([bin_path(prefix) for prefix in prefixes])
     files = [
-        StoredFiles(idx, one) if idx is not None and one is not None and idx == after else None
+        (idx, one) if idx is not None and one is not None and idx == after else None
         for idx, one, after in zip(before, data, stats(indices), strict=True)
     ]
-    copies([one.idx for one in files if one is not None])
+    copies([idx for idx, _ in filter(None, files)])
     return files
 
 
@@ -336,16 +332,12 @@ def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def open_shards(prefix: str, manifest: Manifest | None = None) -> Shards:
-    """The shards of the dataset ``prefix``, which is no view. Raises InputError, FormatError.
-
-    ``manifest`` is that of a virtual dataset, else None.
-    """
-    if manifest is None:
-        shard = open_shard(prefix)
-        starts = np.array([0, len(shard)], np.int64)
-        return Shards(shard.dtype, starts, len(shard), lambda number: shard, only=shard)
-    return recorded_shards(prefix, manifest)
+def only_shard(shard: Shard, manifest: Manifest | None = None) -> Shards:
+    """One shard as all of a dataset; for a view with its ``manifest``."""
+    starts = np.array([0, len(shard)], np.int64)
+    return Shards(
+        shard.dtype, starts, len(shard), lambda number: shard, only=shard, manifest=manifest
+    )
 
 
 def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> Shards:

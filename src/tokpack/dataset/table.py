@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -716,30 +716,22 @@ class Origins:
         name = self.sources[_matching(self.sources, source, table.prefix)]
         origins = []
         for shard, first in enumerate(table.ends[:-1]):
-            reader = table.shard(shard)
+            reader, prefix = table.shard(shard), table.prefixes[shard]
             for number, kept in reader.find(name, line, reader.kept if self._has_kept else ()):
-                origin = Origin(name, line, "document", number, kept=kept)
-                origins += self._with_number(origin, shard, first + number)
-            origins += self._dropped_origins(shard, name, line)
+                places = [first + number]
+                if table.numbers is not None:
+                    places = np.flatnonzero(table.numbers == first + number).tolist()
+                origins += [Origin(name, line, "document", one, kept=kept) for one in places]
+                if not places:
+                    reason = f"it is document {number} of {prefix}"
+                    origins.append(Origin(name, line, "unselected", reason=reason, kept=kept))
+            dropped = self._dropped(prefix)
+            for _, row in [] if dropped is None else dropped.find(name, line, ("reason",)):
+                if row["reason"] == EMPTY:
+                    origins.append(Origin(name, line, "empty", reason="no token"))
+                else:
+                    origins.append(Origin(name, line, "rejected", reason=row["reason"]))
         return origins or [Origin(name, line, "nothing", reason=self._no_record(name))]
-
-    def _with_number(self, origin: Origin, shard: int, number: int) -> list[Origin]:
-        """The origin with each number that this document of a shard has in the dataset."""
-        if self.table.numbers is None:
-            return [replace(origin, document=number)]
-        places = np.flatnonzero(self.table.numbers == number).tolist()
-        reason = f"it is document {origin.document} of {self.table.prefixes[shard]}"
-        left_out = replace(origin, became="unselected", document=None, reason=reason)
-        return [replace(origin, document=place) for place in places] or [left_out]
-
-    def _dropped_origins(self, shard: int, source: str, line: int) -> Iterator[Origin]:
-        """The origins of a line's records that a shard has left out."""
-        dropped = self._dropped(self.table.prefixes[shard])
-        for _, row in [] if dropped is None else dropped.find(source, line, ("reason",)):
-            if row["reason"] == EMPTY:
-                yield Origin(source, line, "empty", reason="no token")
-            else:
-                yield Origin(source, line, "rejected", reason=row["reason"])
 
     def _no_record(self, name: str) -> str:
         """The reason why a line of an input is neither a document nor among the records left

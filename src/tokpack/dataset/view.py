@@ -31,7 +31,8 @@ from tokpack.dataset.shards import (
     check_digest,
     frozen,
     is_virtual,
-    open_shards,
+    only_shard,
+    open_shard,
     recorded_shards,
 )
 from tokpack.dataset.track import FilledTrack
@@ -172,7 +173,7 @@ def map_selection(prefix: str, digest: FileDigest, documents: int) -> tuple[byte
 def open_files(prefix: str) -> Shards:
     """The shards of the dataset ``prefix``, which for a view is itself. InputError, FormatError."""
     if not is_virtual(prefix):
-        return open_shards(prefix)
+        return only_shard(open_shard(prefix))
     path = manifest_path(prefix)
     # A writer that replaces a view removes its manifest first and writes the new one last. If it is
     # the same before and after opening, the files in between belong to it.
@@ -180,7 +181,7 @@ def open_files(prefix: str) -> Shards:
         before = identity(path)
         manifest = Manifest.load(prefix)
         if manifest.selection is None:
-            return open_shards(prefix, manifest)
+            return recorded_shards(prefix, manifest)
         there = identity(path)
         if there is None:
             raise InputError(f"{prefix}: was removed while it was opened")
@@ -190,10 +191,7 @@ def open_files(prefix: str) -> Shards:
         shard = ViewShard(prefix, index, ViewTokens(index, manifest.tokens), there)
         if before == identity(path):
             break
-    starts = np.array([0, len(shard)], np.int64)
-    return Shards(
-        shard.dtype, starts, len(shard), lambda number: shard, only=shard, manifest=manifest
-    )
+    return only_shard(shard, manifest)
 
 
 class ViewIndex(Index):

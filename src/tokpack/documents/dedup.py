@@ -7,6 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -211,48 +212,6 @@ def _roots(parents: Int64s) -> Int64s:
         roots = above
 
 
-class _Comparison:
-    """Compares the sets of n-grams of candidates, and of the documents ``together`` with them."""
-
-    def __init__(
-        self,
-        datasets: Sequence[MMapIndexedDataset],
-        documents: Int64s,
-        rules: NearRules,
-        together: int,
-    ) -> None:
-        self._datasets, self._documents, self._rules = datasets, documents, rules
-        self._together = range(together)
-        counts = [dataset.documents for dataset in datasets]
-        self._firsts = starts_of(counts)
-
-    def alike(self, pairs: Int64s, pool: ThreadPoolExecutor) -> Int64s:
-        """The pairs that are similar enough, in order."""
-        some = [pairs[begin : begin + _PAIRS] for begin in range(0, len(pairs), _PAIRS)]
-        return np.concatenate([pairs[:0], *pool.map(self._alike, some)])
-
-    def _alike(self, pairs: Int64s) -> Int64s:
-        least, ngram = self._rules.near, self._rules.ngram
-        chosen = [
-            all(
-                _core.jaccard(self._tokens(one + i), self._tokens(other + i), ngram) >= least
-                for i in self._together
-            )
-            for one, other in self._documents[pairs].tolist()
-        ]
-        kept: Int64s = pairs[np.array(chosen, bool)]
-        return kept
-
-    def _tokens(self, number: int) -> npt.NDArray[Any]:
-        place = int(np.searchsorted(self._firsts, number, side="right")) - 1
-        dataset, number = self._datasets[place], number - int(self._firsts[place])
-        tokens = plain_ids(dataset.document(number))
-        tracks = trained_tracks(dataset) if self._rules.on == "trained" else ()
-        if not tracks:
-            return tokens
-        return tokens[are_trained({name: dataset.track(name).document(number) for name in tracks})]
-
-
 CLUSTERS_SUFFIX = ".clusters.parquet"
 KEPT, EXACT, NEAR = range(3)
 REASONS = ("kept", "exact", "near")
@@ -386,6 +345,7 @@ class _Documents:
         self._lengths = [np.diff(ends[:: self._size]) for ends in self.ends]
         counts = [len(lengths) for lengths in self._lengths]
         self._starts = starts_of(counts)
+        self._first_documents = self._size * self._starts
         self._count = int(self._starts[-1])
         self._firsts: Int64s = files.scratch(self._count, np.int64)
         self._firsts[:] = np.arange(self._count)
@@ -434,7 +394,19 @@ class _Documents:
                 hashes[0, band] += others[band]
         parents = self._files.scratch(len(candidates), np.int64)
         parents[:] = np.arange(len(candidates))
-        compare = _Comparison(self._datasets, documents, rules, self._size)
+        compared = partial(self._tokens, rules)
+
+        def alike(pairs: Int64s) -> Int64s:
+            chosen = [
+                all(
+                    _core.jaccard(compared(one + i), compared(other + i), rules.ngram) >= rules.near
+                    for i in range(self._size)
+                )
+                for one, other in documents[pairs].tolist()
+            ]
+            kept: Int64s = pairs[np.array(chosen, bool)]
+            return kept
+
         with ThreadPoolExecutor(threads or usable_cores()) as pool:
             for keys in hashes[0]:
                 for pairs in pairs_of_parts(keys, neighbours=rules.verify, threads=threads):
@@ -443,7 +415,9 @@ class _Documents:
                         # so it need not be compared.
                         apart = _core.separate_pairs(parents, some)
                         if rules.verify:
-                            apart = compare.alike(apart, pool)
+                            begins = range(0, len(apart), _PAIRS)
+                            parts = [apart[begin : begin + _PAIRS] for begin in begins]
+                            apart = np.concatenate([apart[:0], *pool.map(alike, parts)])
                         _core.join_pairs(parents, apart)
         firsts = candidates[_roots(parents)]
         self._reasons[candidates[firsts != candidates]] = NEAR
@@ -451,6 +425,16 @@ class _Documents:
         for begin in range(0, self._count, _STEP):  # exact copies of a near copy follow it
             part = self._firsts[begin : begin + _STEP]
             part[:] = self._firsts[part]
+
+    def _tokens(self, rules: NearRules, document: int) -> npt.NDArray[Any]:
+        """The tokens of a document that are compared."""
+        place, number = map(int, self._place(document))
+        dataset = self._datasets[place]
+        tokens = plain_ids(dataset.document(number))
+        tracks = trained_tracks(dataset) if rules.on == "trained" else ()
+        if not tracks:
+            return tokens
+        return tokens[are_trained({name: dataset.track(name).document(number) for name in tracks})]
 
     def _have_trained(self) -> npt.NDArray[np.bool_]:
         """Whether each document of all datasets has a trained token: bool [documents]."""
@@ -536,11 +520,10 @@ class _Documents:
             return numbers
         return (self._size * numbers[:, None] + np.arange(self._size)).ravel()
 
-    def _place(self, documents: Int64s) -> tuple[Int64s, Int64s]:
-        """The dataset of each document, and its number there."""
-        starts = self._size * self._starts
-        dataset = np.searchsorted(starts, documents, side="right") - 1
-        return dataset, documents - starts[dataset]
+    def _place(self, documents: Any) -> tuple[Any, Any]:
+        """The dataset of each document, or of one, and its number there."""
+        dataset = np.searchsorted(self._first_documents, documents, side="right") - 1
+        return dataset, documents - self._first_documents[dataset]
 
     def _share(self, lengths: Int64s) -> DocumentCount:
         return DocumentCount(self._size * len(lengths), int(lengths.sum()))

@@ -279,6 +279,7 @@ _log = logging.getLogger(__name__)
 _FLOATS = ("DOUBLE", "FLOAT")
 _BATCH = 1 << 18  # rows that are read at once
 _MOST_TIMES = 1 << 16  # how often a document may be in a view; more is a mistake
+_NARROW = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")  # all fit into int64
 _NUMBER = f'"{HIDDEN}number"'
 _UNKNOWN = re.compile(r'Referenced column "(.+)" not found')
 _SHORT = re.compile(r"\s*(\d+)\s+if\s+(.+)", re.DOTALL | re.IGNORECASE)
@@ -475,19 +476,17 @@ class _Query:
                 f"{numbers[column.is_null().to_numpy(zero_copy_only=False)][0]} first: say what "
                 "else, as in `case when score > 0.9 then 2 else 1 end`"
             )
-        for number, value in zip(numbers, column, strict=True) if _is_wide(column) else ():
-            self._check_times(int(value.as_py()), number)
-        values: npt.NDArray[np.int64] = column.cast("int64").to_numpy()
-        for wrong in np.flatnonzero((values < 0) | (values > _MOST_TIMES - 1))[:1]:
-            self._check_times(values[wrong], numbers[wrong])
-        return values
-
-    def _check_times(self, times: int, document: int) -> None:
-        if not 0 <= times < _MOST_TIMES:
+        if str(column.type) in _NARROW:
+            values = column.cast("int64").to_numpy()
+        else:
+            values = np.array([int(one.as_py()) for one in column], object)
+        for wrong in np.flatnonzero((values < 0) | (values >= _MOST_TIMES))[:1]:
             raise UsageError(
-                f"{option('repeat')} {self._request.repeat}: gives {times} for document "
-                f"{document}, expected 0 to {_MOST_TIMES - 1}"
+                f"{option('repeat')} {self._request.repeat}: gives {values[wrong]} for document "
+                f"{numbers[wrong]}, expected 0 to {_MOST_TIMES - 1}"
             )
+        times: npt.NDArray[np.int64] = values.astype(np.int64, copy=False)
+        return times
 
     def _batches(self, query: str) -> Iterator[Any]:
         request = self._request
@@ -539,8 +538,3 @@ def _connect() -> Iterator[Any]:
             yield connection
         finally:
             connection.close()
-
-
-def _is_wide(column: Any) -> bool:
-    """Whether a column may have integers that do not fit into int64."""
-    return str(column.type) not in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")

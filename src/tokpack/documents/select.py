@@ -165,10 +165,10 @@ def select(
     datasets = [MMapIndexedDataset(prefix) for prefix in prefixes]
     with NewViews(outputs, datasets, overwrite=overwrite) as new:
         selection = choice.of(new.base, with_left=rest is not None)
-        numbers = [selection.kept, *([] if rest is None else [selection.left])]
+        parts = (("output", selection.kept), ("rest", selection.left))
         specs = [
             ViewSpec(name, documents, {"select": {**choice.to_json(part), **selection.counts}})
-            for name, documents, part in zip(outputs, numbers, ("output", "rest"), strict=False)
+            for name, (part, documents) in zip(outputs, parts, strict=False)
         ]
         for spec in specs:
             if not len(spec.documents):
@@ -271,6 +271,7 @@ class _Choice:
             answer = evaluate(self.request, base)
         together = 2 if base.pairs else 1  # documents that are kept or dropped together
         within = self._within(base, answer)
+        first = None if self.first is None else self.first // together * together
         kept, left = [], []
         passed = outside = lost = 0  # pass the expression; are outside of the share; repeat 0 times
         for numbers, rows in _documents(base):
@@ -278,9 +279,11 @@ class _Choice:
             if base.pairs:
                 passes = np.repeat(passes[::2] & passes[1::2], 2)
             passing = int(np.count_nonzero(passes))
-            inside = self._inside(
-                passes, None if within is None else within[rows], passed, together
-            )
+            inside = passes  # those that are in the share
+            if within is not None:
+                inside = passes & within[rows]
+            elif first is not None and passed + len(passes) > first:
+                inside = passes & (np.cumsum(passes) <= first - passed)
             passed += passing
             outside += passing - int(np.count_nonzero(inside))
             if with_left:
@@ -311,15 +314,6 @@ class _Choice:
             counts["unmatched"] = answer.unmatched
         none = np.zeros(0, selection_dtype(total))
         return _Selection(np.concatenate([none, *kept]), np.concatenate([none, *left]), counts)
-
-    def _inside(self, passes: Bools, within: Bools | None, before: int, together: int) -> Bools:
-        """Whether each document passes and is in the share; ``before`` have passed before these."""
-        if within is not None:
-            return passes & within
-        first = None if self.first is None else self.first // together * together
-        if first is not None and before + len(passes) > first:
-            return passes & (np.cumsum(passes) <= first - before)
-        return passes
 
     def _check_pairs(self, documents: npt.NDArray[Any], times: npt.NDArray[np.uint16]) -> None:
         """Raise UsageError for a pair whose documents would occur differently often."""
