@@ -346,14 +346,62 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
     With ``check`` the checksum or the fingerprint of each is compared when it is opened.
     """
     records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
-    counts = [record.sequences for record in records]
-    starts = starts_of(counts)
-    recorded = _RecordedShards(prefix, manifest, check=check)
+    starts = starts_of([record.sequences for record in records])
+    paths = [piece_prefix(prefix, record) for record in records]
+    objects: dict[int, StoredFiles | None] = {}  # of shards on a store, which are looked up once
+    again = "select" if check else "merge"
+
+    def look_at(numbers: range) -> None:
+        """Look up the objects of shards on a store, all at once. InputError."""
+        new = [n for n in numbers if n not in objects and is_url(paths[n])]
+        if new:
+            found = find_stored_files([paths[number] for number in new])
+            objects.update(zip(new, found, strict=True))
+
+    def contents(shard: Shard, record: ShardRecord) -> Iterator[tuple[str, str, str]]:
+        """What may differ in a shard that has the right counts: its name, its value and that of the
+        record.
+        """
+        if check:
+            there = Manifest.find(shard.prefix) if record.xxh3_128 else None
+            if there is not None:
+                yield "xxh3_128", checksum_of(there.bin), record.xxh3_128
+            elif record.fingerprint:
+                yield "fingerprint", f"{shard_fingerprint(shard):016x}", record.fingerprint
+        if manifest.tracks:
+            now, then = shard.manifest.track_sums if shard.manifest else {}, record.tracks
+            for name in sorted(now.keys() | then.keys()):
+                sums = now.get(name, "none"), then.get(name, "none")
+                yield f"the checksum of its {name}", *sums
+
     # lru_cache holds no lock while it calls the function, so a fork cannot inherit a locked one.
-    opener, total = lru_cache(OPEN_SHARDS)(recorded.open), int(starts[-1])
-    return Shards(
-        dtype, starts, total, opener, recorded.look_at, manifest=manifest, records=records
-    )
+    @lru_cache(OPEN_SHARDS)
+    def opened(number: int) -> Shard:
+        """A shard. FormatError if it has changed since it was recorded, InputError."""
+        record, path, stored = records[number], paths[number], objects.get(number)
+        where = f"{manifest_path(prefix)}: piece {number}, {path},"
+        if stored is None and not exists(idx_path(path)):
+            raise InputError(f"{where} is missing: put it back, or {again} again")
+        shard = open_shard(path, stored)
+        if shard.dtype != dtype:
+            raise FormatError(f"{where} has ids of {shard.dtype}, expected {dtype}: it has changed")
+        current = ShardRecord.of(shard, None)
+        for name in ("sequences", "documents", "tokens", "bin_bytes", "idx_bytes"):
+            now, then = getattr(current, name), getattr(record, name)
+            if now != then:
+                raise FormatError(
+                    f"{where} has changed: {name} is {now}, expected {then}; {again} again"
+                )
+        for what, found, recorded in contents(shard, record):
+            if found != recorded:
+                raise FormatError(
+                    f"{where} was replaced: {what} is {found}, expected {recorded}; put the old "
+                    f"one back, or {again} again"
+                )
+        return shard
+
+    total = int(starts[-1])
+    return Shards(dtype, starts, total, opened, look_at, manifest=manifest, records=records)
 
 
 def is_virtual(prefix: str) -> bool:
@@ -366,67 +414,6 @@ def is_virtual(prefix: str) -> bool:
 def piece_prefix(prefix: str, record: ShardRecord) -> str:
     """The prefix of a shard of the virtual dataset ``prefix``. FormatError if it is not trusted."""
     return piece_path(manifest_path(prefix), record.prefix)
-
-
-class _RecordedShards:
-    """The shards of a virtual dataset; for those on a store, objects are looked up once."""
-
-    def __init__(self, prefix: str, manifest: Manifest, *, check: bool) -> None:
-        self._prefix, self._records = prefix, manifest.pieces or ()
-        self._dtype = storage_dtype(manifest.dtype)
-        self._check, self._has_tracks = check, bool(manifest.tracks)
-        self._paths = [piece_prefix(prefix, record) for record in self._records]
-        self._stored: dict[int, StoredFiles | None] = {}
-
-    def look_at(self, numbers: range) -> None:
-        """Look up the objects of shards on a store, all at once. InputError."""
-        new = [n for n in numbers if n not in self._stored and is_url(self._paths[n])]
-        if new:
-            objects = find_stored_files([self._paths[number] for number in new])
-            self._stored |= zip(new, objects, strict=True)
-
-    def open(self, number: int) -> Shard:
-        """A shard, opened. FormatError if it has changed since it was recorded, InputError."""
-        record, stored = self._records[number], self._stored.get(number)
-        path, again = self._paths[number], "select" if self._check else "merge"
-        where = f"{manifest_path(self._prefix)}: piece {number}, {path},"
-        if stored is None and not exists(idx_path(path)):
-            raise InputError(f"{where} is missing: put it back, or {again} again")
-        shard = open_shard(path, stored)
-        if shard.dtype != self._dtype:
-            raise FormatError(
-                f"{where} has ids of {shard.dtype}, expected {self._dtype}: it has changed"
-            )
-        current = ShardRecord.of(shard, None)
-        for name in ("sequences", "documents", "tokens", "bin_bytes", "idx_bytes"):
-            now, then = getattr(current, name), getattr(record, name)
-            if now != then:
-                raise FormatError(
-                    f"{where} has changed: {name} is {now}, expected {then}; {again} again"
-                )
-        for what, found, recorded in self._contents(shard, record):
-            if found != recorded:
-                raise FormatError(
-                    f"{where} was replaced: {what} is {found}, expected {recorded}; put the old "
-                    f"one back, or {again} again"
-                )
-        return shard
-
-    def _contents(self, shard: Shard, record: ShardRecord) -> Iterator[tuple[str, str, str]]:
-        """What may differ in a shard that has the right counts: its name, its value and that of the
-        record.
-        """
-        if self._check:
-            manifest = Manifest.find(shard.prefix) if record.xxh3_128 else None
-            if manifest is not None:
-                yield "xxh3_128", checksum_of(manifest.bin), record.xxh3_128
-            elif record.fingerprint:
-                yield "fingerprint", f"{shard_fingerprint(shard):016x}", record.fingerprint
-        if self._has_tracks:
-            now, then = shard.manifest.track_sums if shard.manifest else {}, record.tracks
-            for name in sorted(now.keys() | then.keys()):
-                sums = now.get(name, "none"), then.get(name, "none")
-                yield f"the checksum of its {name}", *sums
 
 
 def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:
