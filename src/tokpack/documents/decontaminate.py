@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tokpack.dataset import Manifest
     from tokpack.progress import Show
-    from tokpack.sources import DocumentBatch, Source
+    from tokpack.sources import Source
     from tokpack.storage import PathLike
     from tokpack.tokenizers import Tokenizer, TokenizerFiles
 
@@ -311,7 +311,14 @@ def _add_source(result: EvaluationSet, source: Source, keys: Sequence[str]) -> N
         read_lines = 0
         with closing(read(source, part, keys)) as batches:
             for batch in batches:
-                texts = _texts_in(batch, source.name, lines)
+                for bad in batch.bad:
+                    more = bad.keys_there and f"; {bad.keys_there}: name one with {option('keys')}"
+                    raise InputError(f"{source.name}:{lines + bad.line + 1}: {bad.reason}{more}")
+                texts = [
+                    (lines + int(line) + 1, documents.text(index).strip())
+                    for documents in batch.documents.values()
+                    for index, line in enumerate(documents.lines.tolist())
+                ]
                 for begin in range(0, len(texts), _TEXTS_AT_ONCE):
                     some = texts[begin : begin + _TEXTS_AT_ONCE]
                     each = result.unit.of_texts([text for _, text in some])
@@ -319,20 +326,6 @@ def _add_source(result: EvaluationSet, source: Source, keys: Sequence[str]) -> N
                         result.add(line, forms)
                 read_lines += batch.lines
         lines += read_lines
-
-
-def _texts_in(batch: DocumentBatch, name: str, lines: int) -> list[tuple[int, bytes]]:
-    """The line, from 1, and the text of each document in a batch; ``lines`` are before the
-    batch.
-    """
-    for bad in batch.bad:
-        there = bad.keys_there and f"; {bad.keys_there}: name one with {option('keys')}"
-        raise InputError(f"{name}:{lines + bad.line + 1}: {bad.reason}{there}")
-    return [
-        (lines + int(line) + 1, documents.text(index).strip())
-        for documents in batch.documents.values()
-        for index, line in enumerate(documents.lines.tolist())
-    ]
 
 
 def _add_dataset(result: EvaluationSet, name: str, like: MMapIndexedDataset) -> None:
@@ -427,8 +420,7 @@ def decontaminate(
     datasets', TokenizerError if there is none; otherwise as ``dedup``.
     """
     keys = [keys] if isinstance(keys, str) else list(keys)
-    common = _common_of(common)
-    _check(unit, ngram, shortest, common)
+    common = _checked(unit, ngram, shortest, common)
     prefixes, sets = prefixes_of(paths_of(inputs)), paths_of(against, option("against"))
     if not prefixes or not sets:
         raise UsageError(
@@ -480,14 +472,14 @@ def decontaminate(
         return search.result(manifest, prefixes)
 
 
-def _common_of(value: float | str) -> float:
-    """A number of documents, or a share of them below 1; 0 for any number. UsageError."""
-    number = as_share("common", value) or 0
-    is_all = isinstance(value, str) and value.endswith("%") and number >= 1
-    return 0 if is_all else number
+def _checked(unit: str, ngram: int, shortest: int, common: float | str) -> float:
+    """What ``common`` is: a number of documents, or a share of them below 1; 0 for any number.
 
-
-def _check(unit: str, ngram: int, shortest: int, common: float) -> None:
+    UsageError for options outside of their range.
+    """
+    number = as_share("common", common) or 0
+    if isinstance(common, str) and common.endswith("%") and number >= 1:
+        number = 0
     if unit not in get_args(UnitName):
         raise UsageError(f"{option('unit', unit)}: expected one of {', '.join(get_args(UnitName))}")
     if not 1 <= shortest <= ngram:
@@ -495,10 +487,11 @@ def _check(unit: str, ngram: int, shortest: int, common: float) -> None:
             f"{option('shortest', shortest)}: expected 1 to {option('ngram', ngram)}, below which "
             "a text is searched for whole"
         )
-    if common < 0:
+    if number < 0:
         raise UsageError(
-            f"{option('common', common)}: expected a number of documents, a share below 1, or 0"
+            f"{option('common', number)}: expected a number of documents, a share below 1, or 0"
         )
+    return number
 
 
 def _new_files(
@@ -635,12 +628,17 @@ class _Search:
             for begin in range(0, len(spans), _STEP):
                 part = slice(begin, begin + _STEP)
                 phrase = spans.phrase[part]
+                places = (spans.document[part], spans.begin[part], spans.end[part])
+                texts = []  # of the first tokens of each span
+                for document, first, end in zip(*(one.tolist() for one in places), strict=True):
+                    tokens = dataset.document(document)[first : min(end, first + _TEXT_TOKENS)]
+                    texts.append(spelled(tokens.tolist(), tokenizer))
                 columns: dict[str, npt.NDArray[Any]] = {
                     "dataset": np.full(len(phrase), number),
                     **{name: getattr(spans, name)[part] for name in numbers},
                     "against": self._phrases.sources[phrase],
                     "line": self._phrases.lines[phrase],
-                    "text": _texts(dataset, spans, part, tokenizer),
+                    "text": np.array(texts, object),
                 }
                 table.append(columns)
         table.close()
@@ -682,15 +680,3 @@ class _Search:
 def _is_rare(counts: Int64s, most: float) -> npt.NDArray[np.bool_]:
     """Whether each phrase is in at most ``most`` documents; 0: any number counts as few."""
     return counts <= most if most else np.ones(len(counts), bool)
-
-
-def _texts(
-    dataset: MMapIndexedDataset, spans: _Spans, part: slice, tokenizer: Tokenizer | None
-) -> npt.NDArray[Any]:
-    """The first tokens of spans as text; "" without a tokenizer."""
-    result = []
-    triples = (spans.document[part], spans.begin[part], spans.end[part])
-    for document, begin, end in zip(*(one.tolist() for one in triples), strict=True):
-        tokens = dataset.document(document)[begin : min(end, begin + _TEXT_TOKENS)]
-        result.append(spelled(tokens.tolist(), tokenizer))
-    return np.array(result, object)

@@ -84,16 +84,6 @@ def token_hashes(
         on_bytes(size)
 
 
-def joined_keys(keys: Keys, together: int) -> Keys:
-    """One key from those of ``together`` documents that follow each other: uint64 [documents /
-    together, 2].
-    """
-    data = np.ascontiguousarray(keys).view(np.uint8).ravel()
-    ends = np.arange(0, len(data) + 1, 16 * together)
-    digests = _core.text_digests(data.data, np.stack([ends[:-1], ends[1:]], axis=1))
-    return digests.view(np.uint64)
-
-
 def pairs_of_parts(keys: Keys, *, neighbours: bool, threads: int) -> Iterator[Int64s]:
     """Pairs of documents with equal keys, [pairs, 2]: the first of each key with each of the
     others, and with ``neighbours`` as ``_core.equal_pairs`` says.
@@ -367,8 +357,11 @@ class _Documents:
             out = keys[begin : begin + len(ends) - 1]
             token_hashes(dataset, out, ends=ends, threads=threads, on_bytes=stage.add, sums=sums)
             begin += len(out)
-        if self._size > 1:
-            keys = joined_keys(keys, self._size)
+        if self._size > 1:  # one key from those of the documents of a pair
+            data = np.ascontiguousarray(keys).view(np.uint8).ravel()
+            ends = np.arange(0, len(data) + 1, 16 * self._size)
+            digests = _core.text_digests(data.data, np.stack([ends[:-1], ends[1:]], axis=1))
+            keys = digests.view(np.uint64)
         for pairs in pairs_of_parts(keys, neighbours=False, threads=threads):
             first, copy = pairs[self._has_tokens[pairs[:, 1]]].T
             self._firsts[copy] = first

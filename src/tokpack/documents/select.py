@@ -72,15 +72,6 @@ def draw(base: Base, seed: int) -> Hashes:
     return numbers
 
 
-def below(numbers: Hashes, share: float) -> npt.NDArray[np.bool_]:
-    """Whether each of the numbers is in a share of all, in [0, 1]: bool [n]."""
-    limit = int(share * 2**64)
-    if limit >= 2**64:
-        return np.ones(len(numbers), np.bool_)
-    within: npt.NDArray[np.bool_] = numbers < np.uint64(limit)
-    return within
-
-
 def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.bool_]:
     """Whether each document is among the lowest numbers with a total weight of at most ``most``:
     bool [n].
@@ -98,21 +89,16 @@ def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.ND
     if bucket == len(sums):
         return np.ones(len(numbers), np.bool_)
     within: npt.NDArray[np.bool_] = numbers < np.uint64(bucket << int(_BUCKET_SHIFT))
-    last = _in_bucket(numbers, bucket)
+    places = [np.zeros(0, np.int64)]  # of the numbers in the last bucket
+    for begin in range(0, len(numbers), _STEP):
+        part = numbers[begin : begin + _STEP] >> _BUCKET_SHIFT
+        places.append(np.flatnonzero(part == np.uint64(bucket)) + begin)
+    last = np.concatenate(places)
     left = most - (int(ends[bucket - 1]) if bucket else 0)
     order = last[np.argsort(numbers[last], kind="stable")]
     over = order[np.cumsum(weights[order]) > left]
     within[last] = numbers[last] < numbers[over[0]] if len(over) else True
     return within
-
-
-def _in_bucket(numbers: Hashes, bucket: int) -> npt.NDArray[np.int64]:
-    """The places of a bucket's numbers, ascending."""
-    indices = [np.zeros(0, np.int64)]
-    for begin in range(0, len(numbers), _STEP):
-        part = numbers[begin : begin + _STEP] >> _BUCKET_SHIFT
-        indices.append(np.flatnonzero(part == np.uint64(bucket)) + begin)
-    return np.concatenate(indices)
 
 
 def select(
@@ -333,7 +319,11 @@ class _Choice:
             return None
         numbers = draw(base, self.seed)
         if self.random is not None:
-            return below(numbers, self.random)
+            limit = int(self.random * 2**64)
+            if limit >= 2**64:
+                return np.ones(len(numbers), np.bool_)
+            within: Bools = numbers < np.uint64(limit)
+            return within
         times = answer.chosen.astype(np.int64)
         if answer.times is not None:
             times *= answer.times

@@ -87,25 +87,8 @@ def open_olmo(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
             )
         if part.tracks.keys() != parts[0].tracks.keys():
             raise FormatError(f"{path}: only some of its parts have a {_MASK} file")
-    lengths = _joined_lengths(path, parts, eod)
-    return ForeignDataset(
-        path,
-        parts[0].dtype,
-        len(lengths),
-        lambda: parts_of(lengths),
-        lambda: (ids for part in parts for ids in part.ids()),
-        tracks={
-            name: lambda: (values for part in parts for values in part.tracks["mask"]())
-            for name in parts[0].tracks
-        },
-    )
-
-
-def _joined_lengths(path: str, parts: list[ForeignDataset], eod: int) -> npt.NDArray[np.int64]:
-    """The lengths of all documents; one may continue from a part to the next."""
-    joined = list[npt.NDArray[np.int64]]()
-    goes_on = False
-    for part in parts:
+    joined, goes_on = [np.zeros(0, np.int64)], False
+    for part in parts:  # a document may continue from a part to the next
         lengths = np.concatenate([np.zeros(0, np.int64), *part.lengths()])
         if goes_on and len(lengths):
             lengths[0] += joined[-1][-1]
@@ -114,8 +97,18 @@ def _joined_lengths(path: str, parts: list[ForeignDataset], eod: int) -> npt.NDA
             joined.append(lengths)
             (*_, last) = part.ids()
             goes_on = bool(last[-1] != eod)
-    whole = np.concatenate([np.zeros(0, np.int64), *joined])
-    return short_enough(whole, 0, path)
+    whole = short_enough(np.concatenate(joined), 0, path)
+    return ForeignDataset(
+        path,
+        parts[0].dtype,
+        len(whole),
+        lambda: parts_of(whole),
+        lambda: (ids for part in parts for ids in part.ids()),
+        tracks={
+            name: lambda: (values for part in parts for values in part.tracks["mask"]())
+            for name in parts[0].tracks
+        },
+    )
 
 
 def _open_part(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
