@@ -13,13 +13,12 @@ from tokpack.dataset.format import bin_path, document_ends, idx_path
 from tokpack.dataset.manifest import (
     MANIFEST,
     FileDigest,
-    HashingReader,
     Manifest,
     PieceSums,
-    check_piece,
     digest_file,
     manifest_path,
     plain_facts,
+    write_digested,
 )
 from tokpack.dataset.mapped import ByteBlock, scan
 from tokpack.dataset.outputs import TABLE, NewFiles
@@ -99,22 +98,34 @@ def adopt(
         [shard] = dataset.shards()
         shard.validate()
         ends = document_ends(dataset.sizes, dataset.doc_idx)
-        has_eod = _ends_with_eod(shard, ends, loaded) if append_eod is None else append_eod
+        has_eod = append_eod
+        if has_eod is None:  # the first document that has tokens decides
+            end = int(ends[np.argmax(ends > 0)])
+            has_eod = end > 0 and int(shard.tokens[end - 1 : end][0]) == loaded.eod_id
         if has_eod and loaded.eod_id is None:
             raise TokenizerError(
                 f"tokenizer {loaded.name} has no EOD: name it with {option('eod_token')}"
             )
         stage = ProgressStage(progress, "adopt", shard.tokens.nbytes)
         binary = _check(shard, loaded, stage, has_eod=has_eod)
+        empty = int(np.count_nonzero(np.diff(ends) == 0))
+        counts = {"documents": dataset.documents - empty, "empty": empty}
+        options: dict[str, Any] = {"adopted": True, "append_eod": has_eod}
+        if empty:
+            options["empty"] = "document"  # documents without tokens have an entry in the index
+        facts = plain_facts(name, dataset.documents, int(ends[-1]), binary["bytes"]) | counts
+        facts["inputs"][0] |= counts
         manifest = Manifest.new(
-            _facts(name, ends, binary, loaded, has_eod=has_eod),
+            facts,
+            tokenizer=loaded.describe(),
+            options=options,
             sequences=len(dataset),
             tokens=dataset.token_count,
             dtype=str(dataset.dtype),
             bin=binary,
             idx=digest_file(near(idx_path(name))),
         )
-        manifest = _write(shard, manifest, _rows(shard, ends))
+        manifest = _write(shard, manifest, _rows(shard, ends, None, None))
     loaded.keep_copies()
     return manifest
 
@@ -132,7 +143,7 @@ def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: Progress
         if its_manifest.table is None:
             shard.validate()
             ends = document_ends(shard.index.lengths, shard.index.doc_idx)
-            _write(shard, its_manifest, _rows_by_manifest(shard, ends, its_manifest, stage))
+            _write(shard, its_manifest, _rows(shard, ends, its_manifest, stage))
             count += 1
     if not count:
         raise OutputError(f"{table_path(dataset.path_prefix)} is there: nothing is to be adopted")
@@ -144,22 +155,14 @@ def _write(shard: Shard, manifest: Manifest, rows: Iterator[Any]) -> Manifest:
     outputs = [(table_path(name), TABLE), (manifest_path(name), MANIFEST)]
     # The manifest names no table, so one that exists can only be left by a stopped run.
     with NewFiles(outputs, [bin_path(name), idx_path(name)], overwrite=True) as new:
-        table = HashingReader(table_chunks(table_schema({}), rows, table_metadata(manifest.bin)))
-        new.write(table_path(name), table)
-        manifest = replace(manifest, table=table.digest)
+        chunks = table_chunks(table_schema({}), rows, table_metadata(manifest.bin))
+        table = write_digested(table_path(name), chunks, new.write)
+        manifest = replace(manifest, table=table)
         new.write(manifest_path(name), manifest.chunks())
         new.seal()
         shard.check_current("adopted")
         new.publish()
     return manifest
-
-
-def _ends_with_eod(shard: Shard, ends: Int64s, tokenizer: Tokenizer) -> bool:
-    """Whether the first document that has tokens ends with the EOD."""
-    if not ends[-1]:
-        return False
-    end = int(ends[np.argmax(ends > 0)])
-    return int(shard.tokens[end - 1 : end][0]) == tokenizer.eod_id
 
 
 def _check(
@@ -186,49 +189,35 @@ def _check(
     return FileDigest(bytes=check.bin_bytes, xxh3_blocks=checksum_of_sums(bytes(sums)))
 
 
-def _rows_by_manifest(
-    shard: Shard, ends: Int64s, manifest: Manifest, stage: ProgressStage
+def _rows(
+    shard: Shard, ends: Int64s, manifest: Manifest | None, stage: ProgressStage | None
 ) -> Iterator[Any]:
-    """The rows of a shard that has a manifest. FormatError if its .bin has changed since."""
-    arrow, first = import_parquet(), 0
-    counts = [entry.get("documents", 0) + entry.get("empty", 0) * _keeps_empty(manifest)
-              for entry in manifest.inputs]  # fmt: skip
-    names = [str(entry.get("name", "?")) for entry in manifest.inputs]
-    if sum(counts) != len(ends) - 1:
-        counts, names = [len(ends) - 1], [os.path.basename(shard.prefix)]
-    stops = np.cumsum(counts)
-    sums = PieceSums(manifest.bin)
+    """The rows of a shard. FormatError if its .bin has changed since it has its manifest.
+
+    Without one it is of another program, its only source, and lines are numbers of documents.
+    """
+    arrow, first, sums = import_parquet(), 0, None
+    counts, names = [len(ends) - 1], [os.path.basename(shard.prefix)]
+    if manifest is not None:
+        sums = PieceSums(bin_path(shard.prefix), manifest.bin)
+        counted = ["documents", *(["empty"] if manifest.options.get("empty") == "document" else [])]
+        by_input = [sum(entry.get(key, 0) for key in counted) for entry in manifest.inputs]
+        if sum(by_input) == len(ends) - 1:
+            counts, names = by_input, [str(one.get("name", "?")) for one in manifest.inputs]
+    stops, texts = np.cumsum(counts), array_of_text(names[0]) if len(names) == 1 else names
     for table, tokens in _hashed(shard, ends):
-        sources = np.searchsorted(stops, np.arange(first, first + table.num_rows), side="right")
+        numbers = np.arange(first, first + table.num_rows)
         first += table.num_rows
-        of_name = arrow.DictionaryArray.from_arrays(array_of(sources.astype(np.int32)), names)
-        lines = arrow.nulls(table.num_rows, arrow.int64())
+        sources = np.searchsorted(stops, numbers, side="right").astype(np.int32)
+        of_name = arrow.DictionaryArray.from_arrays(array_of(sources), texts)
+        lines = arrow.nulls(len(numbers), arrow.int64()) if manifest else array_of(numbers + 1)
         yield arrow.table([of_name, lines, *table.columns], schema=table_schema({}))
-        data = np.ascontiguousarray(tokens).view(np.uint8).data
-        for piece in sums.add(data):
-            check_piece(bin_path(shard.prefix), piece)
-        stage.add(len(data))
-    for piece in sums.finish():
-        check_piece(bin_path(shard.prefix), piece)
-
-
-def _keeps_empty(manifest: Manifest) -> bool:
-    """Whether documents without a token have an entry in the index."""
-    return manifest.options.get("empty") == "document"
-
-
-def _rows(shard: Shard, ends: Int64s) -> Iterator[Any]:
-    """The rows of a dataset of another program."""
-    arrow, first = import_parquet(), 0
-    name = os.path.basename(shard.prefix)
-    for table, _ in _hashed(shard, ends):
-        count = table.num_rows
-        of_name = arrow.DictionaryArray.from_arrays(
-            array_of(np.zeros(count, np.int32)), array_of_text(name)
-        )
-        lines = array_of(np.arange(first + 1, first + count + 1))
-        first += count
-        yield arrow.table([of_name, lines, *table.columns], schema=table_schema({}))
+        if sums is not None and stage is not None:
+            data = np.ascontiguousarray(tokens).view(np.uint8).data
+            sums.add(data)
+            stage.add(len(data))
+    if sums is not None:
+        sums.finish()
 
 
 def _hashed(shard: Shard, ends: Int64s) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
@@ -246,27 +235,3 @@ def _hashed(shard: Shard, ends: Int64s) -> Iterator[tuple[Any, npt.NDArray[Any]]
             "tokens_xxh3": array_of(digests, arrow.binary(16)),
         }
         yield arrow.table(columns), tokens
-
-
-def _facts(
-    name: str,
-    ends: Int64s,
-    binary: FileDigest,
-    tokenizer: Tokenizer,
-    *,
-    has_eod: bool,
-) -> dict[str, Any]:
-    """The keys of the manifest that do not follow from files."""
-    total, empty = len(ends) - 1, int(np.count_nonzero(np.diff(ends) == 0))
-    facts = plain_facts(name, total, int(ends[-1]), binary["bytes"])
-    counts = {"documents": total - empty, "empty": empty}
-    options: dict[str, Any] = {"adopted": True, "append_eod": has_eod}
-    if empty:
-        options["empty"] = "document"  # documents without tokens have an entry in the index
-    return {
-        **facts,
-        **counts,
-        "inputs": [{**facts["inputs"][0], **counts}],
-        "tokenizer": tokenizer.describe(),
-        "options": options,
-    }

@@ -246,20 +246,20 @@ class MMapIndexedDataset(Sequences):
         """
         return self._only("pointers").index.pointers
 
-    @property
+    @cached_property
     def sizes(self) -> npt.NDArray[np.int32]:
         """Tokens in each sequence: int32 [S], read-only, a view of the file if there is one."""
         only = self._shards.only
-        return self._sizes if only is None else only.index.lengths
+        return self._shards.lengths() if only is None else only.index.lengths
 
-    @property
+    @cached_property
     def doc_idx(self) -> npt.NDArray[np.int64]:
         """First sequence of each document, then S: int64 [documents + 1], read-only.
 
         It need not be aligned; ``np.require(ds.doc_idx, requirements="A")`` copies if needed.
         """
         only = self._shards.only
-        return self._doc_idx if only is None else only.index.doc_idx
+        return self._shards.doc_idx() if only is None else only.index.doc_idx
 
     @cached_property
     def modes(self) -> npt.NDArray[np.int8] | None:
@@ -497,7 +497,7 @@ class MMapIndexedDataset(Sequences):
     def close(self) -> None:
         """Close the files. Arrays from them stay valid, and keep their file mapped."""
         self._open_shards = None
-        for kept in ("_sizes", "_doc_idx", "_identified", "modes"):
+        for kept in ("sizes", "doc_idx", "_identified", "modes"):
             self.__dict__.pop(kept, None)
 
     def __enter__(self) -> MMapIndexedDataset:
@@ -536,14 +536,6 @@ class MMapIndexedDataset(Sequences):
             f"{self._prefix}: a {kind}: read sequences, or make one dataset of it with "
             "`tokpack merge`"
         )
-
-    @cached_property
-    def _sizes(self) -> npt.NDArray[np.int32]:
-        return self._shards.lengths()
-
-    @cached_property
-    def _doc_idx(self) -> npt.NDArray[np.int64]:
-        return self._shards.doc_idx()
 
     @cached_property
     def _identified(self) -> tuple[int, LengthSums]:

@@ -71,6 +71,11 @@ class LengthSums:
         return int(self.before[step]) + int(rest.sum(dtype=np.int64))
 
 
+def starts_of(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """The sum of the counts [n] before each, and of all: int64 [n + 1]."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
 def by_part(
     starts: Sequence[int] | npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
@@ -105,11 +110,11 @@ def document_ends(
     ends = np.zeros(len(doc_idx), np.int64)
     done, at = 0, 0
     for begin in range(0, max(len(lengths), 1), STEP):
-        sums = np.cumsum(lengths[begin : begin + STEP], dtype=np.int64)
-        stop = int(np.searchsorted(doc_idx, begin + len(sums), side="right"))
+        sums = starts_of(lengths[begin : begin + STEP])
+        stop = int(np.searchsorted(doc_idx, begin + len(sums) - 1, side="right"))
         inside = doc_idx[at:stop] - begin
-        ends[at:stop] = done + np.concatenate([[0], sums])[inside]
-        done += int(sums[-1]) if len(sums) else 0
+        ends[at:stop] = done + sums[inside]
+        done += int(sums[-1])
         at = stop
     return ends
 
@@ -229,7 +234,14 @@ def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
     if size < HEADER_BYTES:
         raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
     entries: int = _HEADER.unpack_from(head)[4]
-    dtype = dtype_of_code(code, name)
+    if code in _FLOAT_CODES:
+        raise FormatError(
+            f"{name}: dtype code is {code}, a floating-point type: programs disagree whether 6 and "
+            "7 mean float32 or float64, and token ids are integers"
+        )
+    if code not in DTYPES:
+        codes = ", ".join(f"{number} {dtype}" for number, dtype in DTYPES.items())
+        raise FormatError(f"{name}: dtype code is {code}, expected one of {codes}")
     expected = HEADER_BYTES + 12 * sequences + 8 * entries
     if size not in (expected, expected + sequences):
         raise FormatError(
@@ -239,7 +251,7 @@ def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
         )
     if entries == 0:
         raise FormatError(f"{name}: document entries are 0, expected 1 or more")
-    return IndexHeader(dtype, sequences, entries, multimodal=size != expected)
+    return IndexHeader(DTYPES[code], sequences, entries, multimodal=size != expected)
 
 
 def _check_magic(head: bytes, size: int, name: str) -> None:
@@ -253,19 +265,6 @@ def _check_magic(head: bytes, size: int, name: str) -> None:
         raise FormatError(f"{name}: magic is {begin!r}, expected {MAGIC!r}: not a dataset index")
     if size < _FAIRSEQ_HEADER.size or len(head) < min(size, HEADER_BYTES):
         raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
-
-
-def dtype_of_code(code: int, name: str) -> np.dtype[Any]:
-    """The dtype for a code in the index ``name``. FormatError if it is no dtype of integers."""
-    if code in _FLOAT_CODES:
-        raise FormatError(
-            f"{name}: dtype code is {code}, a floating-point type: programs disagree whether 6 and "
-            "7 mean float32 or float64, and token ids are integers"
-        )
-    if code not in DTYPES:
-        codes = ", ".join(f"{number} {dtype}" for number, dtype in DTYPES.items())
-        raise FormatError(f"{name}: dtype code is {code}, expected one of {codes}")
-    return DTYPES[code]
 
 
 @dataclass(frozen=True)
@@ -309,9 +308,8 @@ def sequence_span(index: Index, number: int, bin_bytes: int) -> tuple[int, int]:
     length: int = index.lengths.item(number)
     following = number + 1
     end: int = index.pointers.item(following) if following < index.header.sequences else bin_bytes
-    if length < 0 or begin < 0 or begin % itemsize or end > bin_bytes:
-        raise _broken_span(index, number, bin_bytes)
-    if begin + length * itemsize != end:
+    is_placed = 0 <= begin <= begin + length * itemsize == end <= bin_bytes
+    if not is_placed or begin % itemsize:
         raise _broken_span(index, number, bin_bytes)
     return begin // itemsize, length
 
@@ -368,22 +366,17 @@ def check_ends(index: Index, bin_bytes: int) -> None:
     pointer = index.pointers.item(0)
     if pointer != 0:
         raise FormatError(f"{_pointer_fact(index, 0)}, expected 0")
-    _check_eods(index, bin_bytes)
-    sequence_span(index, 0, bin_bytes)
-    sequence_span(index, sequences - 1, bin_bytes)
-
-
-def _check_eods(index: Index, bin_bytes: int) -> None:
-    last = index.header.sequences - 1
     itemsize = index.header.dtype.itemsize
     missing = index.header.entries - 1  # an EOD for each document
-    end = index.pointers.item(last) + index.lengths.item(last) * itemsize
+    end = index.pointers.item(sequences - 1) + index.lengths.item(sequences - 1) * itemsize
     if bin_bytes == end + missing * itemsize and missing:
         raise FormatError(
             f"{index.name}: the sequences end at byte {end}, expected {bin_bytes}, the size of the "
             f".bin: one token for each of {missing} documents is left out, as Microsoft's "
             "Megatron-DeepSpeed does with --append-eod: encode the text again"
         )
+    sequence_span(index, 0, bin_bytes)
+    sequence_span(index, sequences - 1, bin_bytes)
 
 
 def check_all(index: Index, bin_bytes: int) -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shlex
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import (
     Mapping,  # noqa: TC003 - decode asks for them
     Sequence,  # noqa: TC003 - decode asks for them
@@ -42,7 +42,7 @@ from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums
 from tokpack.storage.objects.urls import is_url, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tokpack.dataset.shards import Shard
 
@@ -89,74 +89,59 @@ def checksum_of(digest: FileDigest) -> str:
     return digest.get("xxh3_blocks") or digest.get("xxh3_128", "")
 
 
-class SummedPiece(NamedTuple):
-    """Bytes [begin, end) of a .bin: their digest in the manifest, and the checksum that they
-    have.
+class PieceSums:
+    """Compares the bytes of a file, in order, with its digest: a .bin that has pieces with theirs.
+
+    FormatError, about ``path``, for bytes that have another checksum.
     """
 
-    begin: int
-    end: int
-    digest: FileDigest
-    checksum: str
-    is_all: bool  # whether it is the only piece of the .bin
+    def __init__(self, path: str, digest: FileDigest) -> None:
+        self._path, self._digests = path, digest.get("pieces", [digest])
+        self._left = deque(self._digests)
+        self._begin = self._at = 0
+        self._start()
 
+    def _start(self) -> None:
+        self._add: Callable[[memoryview], None]
+        self._checksum: Callable[[], str]
+        if self._left and "xxh3_blocks" in self._left[0]:
+            blocks = BlockSums()
+            self._add, self._checksum = blocks.add, lambda: checksum_of_sums(blocks.finish())
+        else:
+            state = xxhash.xxh3_128()
+            self._add, self._checksum = state.update, state.hexdigest
 
-class PieceSums:
-    """Hashes the bytes of a .bin in order, and returns each piece when its last byte has come."""
-
-    def __init__(self, digest: FileDigest) -> None:
-        self._digests = digest.get("pieces", [digest])
-        self._number = self._begin = self._at = 0
-        self._state = self._new_state()
-
-    def add(self, data: memoryview) -> Iterator[SummedPiece]:
+    def add(self, data: memoryview) -> None:
         """Add the next bytes."""
         while len(data):
-            yield from self.finish()
-            if self._number == len(self._digests):
+            self.finish()
+            if not self._left:
                 return
-            some = data[: self._end - self._at]
-            if isinstance(self._state, BlockSums):
-                self._state.add(some)
-            else:
-                self._state.update(some)
+            some = data[: self._begin + self._left[0]["bytes"] - self._at]
+            self._add(some)
             self._at += len(some)
             data = data[len(some) :]
 
-    def finish(self) -> Iterator[SummedPiece]:
-        """The pieces that end here, also those without bytes."""
-        while self._number < len(self._digests) and self._at == self._end:
-            state, digest = self._state, self._digests[self._number]
-            checksum = (
-                checksum_of_sums(state.finish())
-                if isinstance(state, BlockSums)
-                else state.hexdigest()
-            )
-            yield SummedPiece(self._begin, self._at, digest, checksum, len(self._digests) == 1)
-            self._number, self._begin = self._number + 1, self._at
-            self._state = self._new_state()
-
-    @property
-    def _end(self) -> int:
-        return self._begin + self._digests[self._number]["bytes"]
-
-    def _new_state(self) -> BlockSums | xxhash.xxh3_128:
-        in_blocks = self._number < len(self._digests) and (
-            "xxh3_blocks" in self._digests[self._number]
-        )
-        return BlockSums() if in_blocks else xxhash.xxh3_128()
+    def finish(self) -> None:
+        """Compare the pieces that end here, also those without bytes."""
+        while self._left and self._at == self._begin + self._left[0]["bytes"]:
+            where = f", bytes {self._begin:,} to {self._at:,}" if len(self._digests) > 1 else ""
+            check_file_digest(self._path + where, self._checksum(), self._left.popleft())
+            self._begin = self._at
+            self._start()
 
 
 def has_digest(path: str, digest: FileDigest) -> bool:
     """Whether a file has this size and these checksums. InputError if it cannot be read."""
-    sums, size = PieceSums(digest), 0
-    pieces: list[SummedPiece] = []
-    for block in _blocks(path):
-        pieces += sums.add(block)
-        size += len(block)
-    pieces += sums.finish()
-    same = all(piece.checksum == checksum_of(piece.digest) for piece in pieces)
-    return size == digest["bytes"] and same
+    sums, size = PieceSums(path, digest), 0
+    try:
+        for block in _blocks(path):
+            sums.add(block)
+            size += len(block)
+        sums.finish()
+    except FormatError:
+        return False
+    return size == digest["bytes"]
 
 
 def check_file_digest(path: str, checksum: str, digest: FileDigest) -> None:
@@ -168,12 +153,6 @@ def check_file_digest(path: str, checksum: str, digest: FileDigest) -> None:
             f"{path}: {kind} is {checksum}, expected {recorded}, as the manifest says: bytes of it "
             "have changed, somewhere that no other check sees, or the files do not belong together"
         )
-
-
-def check_piece(path: str, piece: SummedPiece) -> None:
-    """Raise FormatError if a piece of a .bin does not have the checksum of its digest."""
-    where = "" if piece.is_all else f", bytes {piece.begin:,} to {piece.end:,}"
-    check_file_digest(path + where, piece.checksum, piece.digest)
 
 
 def digest_file(path: str | os.PathLike[str]) -> FileDigest:
@@ -215,12 +194,16 @@ class HashingReader:
         return {"bytes": self._bytes, "xxh3_128": self._state.hexdigest()}
 
 
-def write_digested(path: str, chunks: Iterable[bytes]) -> FileDigest:
+def write_digested(
+    path: str,
+    chunks: Iterable[bytes],
+    write: Callable[[str, Iterable[bytes]], object] = replace_file,
+) -> FileDigest:
     """Write a file and return its digest, computed from what was written, not by reading it
     back.
     """
     digested = HashingReader(chunks)
-    replace_file(path, digested)
+    write(path, digested)
     return digested.digest
 
 
@@ -247,25 +230,18 @@ class ShardRecord:
     tracks: Mapping[str, str] = field(default_factory=dict)  # the checksum of each
 
     @classmethod
-    def of(
-        cls,
-        shard: Shard,
-        prefix: str,
-        digest: str = "",
-        fingerprint: str = "",
-        tracks: Mapping[str, str] | None = None,
-    ) -> ShardRecord:
-        """The facts of an opened shard, as ``prefix`` with the checksum ``digest``."""
+    def of(cls, shard: Shard, manifest: Manifest | None, fingerprint: str = "") -> ShardRecord:
+        """The facts of an opened shard, with the checksums in its ``manifest``."""
         return cls(
-            prefix=prefix,
+            prefix=shard.prefix,
             sequences=len(shard),
             documents=shard.index.header.entries - 1,
             tokens=len(shard.tokens),
             bin_bytes=shard.tokens.nbytes,
             idx_bytes=shard.idx_bytes,
-            xxh3_128=digest,
+            xxh3_128=checksum_of(manifest.bin) if manifest else "",
             fingerprint=fingerprint,
-            tracks=tracks or {},
+            tracks=manifest.track_sums if manifest else {},
         )
 
     def __post_init__(self) -> None:
@@ -552,7 +528,8 @@ class Manifest(Counts):
                 raise
             return None
         except FormatError:
-            if _is_other_json(manifest_path(prefix)):
+            begin = _read(manifest_path(prefix)).lstrip()
+            if begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin:
                 return None
             raise
 
@@ -568,13 +545,12 @@ class Manifest(Counts):
 
 def facts_of_pieces(pieces: Sequence[ShardRecord]) -> dict[str, Any]:
     """What the manifest of a virtual dataset says of files: its pieces', and sums of these."""
-    sums = {
-        "bin": sum(one.bin_bytes for one in pieces),
-        "idx": sum(one.idx_bytes for one in pieces),
+    return {
+        "bin": FileDigest(bytes=sum(one.bin_bytes for one in pieces), xxh3_128=""),
+        "idx": FileDigest(bytes=sum(one.idx_bytes for one in pieces), xxh3_128=""),
+        "tracks": tracks_of_pieces(pieces, sum(one.tokens for one in pieces)),
+        "pieces": tuple(pieces),
     }
-    sizes = {key: FileDigest(bytes=size, xxh3_128="") for key, size in sums.items()}
-    tracks = tracks_of_pieces(pieces, sum(one.tokens for one in pieces))
-    return {**sizes, "tracks": tracks, "pieces": tuple(pieces)}
 
 
 def tracks_of_pieces(pieces: Iterable[ShardRecord], tokens: int) -> dict[str, TrackDigest]:
@@ -635,8 +611,8 @@ def summed(manifests: Sequence[Manifest]) -> dict[str, Any]:
             for role, counts in manifest.roles.items():
                 roles.setdefault(role, Counter()).update(counts)
         facts["roles"] = {role: dict(counts) for role, counts in roles.items()}
-    trained = [one.tokens if one.trained is None else one.trained for one in manifests]
     if any(one.trained is not None for one in manifests):
+        trained = (one.tokens if one.trained is None else one.trained for one in manifests)
         facts["trained"] = sum(trained)
     return facts
 
@@ -669,11 +645,6 @@ def _read(path: str) -> bytes:
         return begin + file.read(MAX_BYTES) if _START.match(begin) else begin
 
 
-def _is_other_json(path: str) -> bool:
-    begin = _read(path).lstrip()
-    return begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin
-
-
 def _check_digests(manifest: Manifest, name: str) -> None:
     """FormatError where what is said of a file is no digest, or a track is of another dtype."""
     for key in ("bin", "idx", "table", "dropped", "selection"):
@@ -694,9 +665,7 @@ def _check_sums(manifest: Manifest, name: str) -> None:
         storage_dtype(manifest.dtype)
     except (TypeError, UsageError):
         raise FormatError(f"{name}: dtype is {manifest.dtype!r}, which no dataset has") from None
-    for what in ("sequences", "tokens"):
-        if manifest.selection is not None:
-            continue
+    for what in ("sequences", "tokens") if manifest.selection is None else ():
         total = sum(getattr(record, what) for record in manifest.pieces or ())
         if total != getattr(manifest, what):
             raise FormatError(
@@ -735,7 +704,9 @@ def piece_path(manifest: str, prefix: str) -> str:
 
     FormatError if it is neither in the folder of the manifest nor below a place in $TOKPACK_TRUST.
     """
-    path = _plain(joined(os.path.dirname(manifest), prefix))
+    path = joined(os.path.dirname(manifest), prefix)
+    if not is_url(path) and ".." in path.split("/"):  # which would lead elsewhere after a link
+        path = os.path.normpath(path)
     if not is_trusted(manifest, path):
         raise FormatError(
             f"{manifest}: its piece {brief(prefix)} lies outside of the manifest's folder, so it "
@@ -758,11 +729,6 @@ def trust_setting(paths: Iterable[str]) -> str:
         one for one in folders if not any(_is_below(one, other) for other in folders - {one})
     ]
     return f"{TRUST}={shlex.quote(','.join(sorted(outermost)))}"
-
-
-def _plain(path: str) -> str:
-    """A path without ``..``, which would lead elsewhere after a link."""
-    return path if is_url(path) or ".." not in path.split("/") else os.path.normpath(path)
 
 
 def _is_below(path: str, root: str) -> bool:

@@ -139,20 +139,17 @@ class StoredTokens(LazyTokens):
     def __getitem__(self, which: slice) -> Tokens:
         begin, end, step = which.indices(len(self))
         width = self.dtype.itemsize
-        tokens = np.frombuffer(self._bytes(begin * width, max(begin, end) * width), self.dtype)
-        return tokens[::step]
-
-    def _bytes(self, begin: int, end: int) -> bytes:
+        if end <= begin:
+            return np.frombuffer(b"", self.dtype)
+        begin, end = begin * width, end * width
         at, data = self._window
-        if begin == end:
-            return b""
         if not at <= begin <= end <= at + len(data):
             # If this continues the last window, twice as much as that is read.
             ahead = 2 * len(data) if at < begin <= at + len(data) else LEAST_BYTES
             size = max(end - begin, min(ahead, MOST_BYTES))
             data = read(self.stored, begin, min(begin + size, self.nbytes))
             at, self._window = begin, (begin, data)
-        return data[begin - at : end - at]
+        return np.frombuffer(data[begin - at : end - at], self.dtype)[::step]
 
 
 def as_integers(values: Tokens) -> Tokens:
@@ -241,7 +238,10 @@ def scan(
     chunk = chunk or CHUNK_BYTES
     # Two more threads than cores, because some wait for the disk.
     threads = threads or min(_MOST_THREADS, usable_cores() + 2)
-    source = _source(path, size) if tokens is None else _GatheredTokens(tokens)
+    if tokens is not None:
+        source: _Blocks = _GatheredTokens(tokens)
+    else:
+        source = _ObjectBlocks(path, size) if is_url(path) else _FileBlocks(path)
     free = [np.empty(min(chunk, size), np.uint8) for _ in range(2 * threads)]
     bounds = [*range(0, size, chunk), size] if cuts is None else cuts.tolist()
     left = list(pairwise(bounds))[::-1]
@@ -256,7 +256,10 @@ def scan(
         while left or waiting:
             while free and left:
                 begin, end = left.pop()
-                block = _at_least(free.pop(), end - begin)[: end - begin]
+                block = free.pop()
+                if len(block) < end - begin:
+                    block = np.empty(end - begin, np.uint8)
+                block = block[: end - begin]
                 source.take(block)
                 waiting.append(pool.submit(work, block, begin))
             at, block, result = waiting.popleft().result()
@@ -269,33 +272,31 @@ def scan(
         source.close()
 
 
-def _at_least(block: ByteBlock, size: int) -> ByteBlock:
-    return block if len(block) >= size else np.empty(size, np.uint8)
-
-
-def _source(path: str, size: int) -> _FileBlocks | _ObjectBlocks:
-    return _ObjectBlocks(path, size) if is_url(path) else _FileBlocks(path)
-
-
-class _GatheredTokens:
-    """Tokens of a view, which the threads gather in any order."""
-
-    def __init__(self, tokens: LazyTokens) -> None:
-        self._tokens = tokens
+class _Blocks:
+    """What ``scan`` reads: a block is either taken or filled."""
 
     def take(self, block: ByteBlock) -> None:
         """Called for each block in order, before it is filled."""
 
     def fill(self, block: ByteBlock, begin: int) -> None:
-        """Gather a block; called in any thread."""
+        """Read a block from byte ``begin`` on; called in any thread."""
+
+    def close(self) -> None:
+        """Called at the end."""
+
+
+class _GatheredTokens(_Blocks):
+    """Tokens of a view, which the threads gather in any order."""
+
+    def __init__(self, tokens: LazyTokens) -> None:
+        self._tokens = tokens
+
+    def fill(self, block: ByteBlock, begin: int) -> None:
         width = self._tokens.dtype.itemsize
         block[:] = self._tokens[begin // width : (begin + len(block)) // width].view(np.uint8)
 
-    def close(self) -> None:
-        pass
 
-
-class _FileBlocks:
+class _FileBlocks(_Blocks):
     """A file whose blocks the threads read in any order."""
 
     def __init__(self, path: str) -> None:
@@ -303,18 +304,27 @@ class _FileBlocks:
         with cannot_read(path):
             self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
 
-    def take(self, block: ByteBlock) -> None:
-        """Called for each block in order, before it is filled."""
-
     def fill(self, block: ByteBlock, begin: int) -> None:
-        """Read a block; called in any thread."""
-        _fill(self._file, self._path, block, begin)
+        view = memoryview(block.data)
+        while view:
+            try:
+                count = os.preadv(self._file, [view], begin)
+            except OSError as error:
+                raise InputError(
+                    f"{self._path}: cannot be read at byte {begin}: {error.strerror or error}"
+                ) from error
+            if not count:
+                raise InputError(
+                    f"{self._path}: ends at byte {begin}: it was cut off while it was read"
+                )
+            view = view[count:]
+            begin += count
 
     def close(self) -> None:
         os.close(self._file)
 
 
-class _ObjectBlocks:
+class _ObjectBlocks(_Blocks):
     """An object whose blocks are read in order, with requests ahead."""
 
     def __init__(self, path: str, size: int) -> None:
@@ -329,24 +339,5 @@ class _ObjectBlocks:
                 raise InputError(f"{self._path}: ends early: it was cut off while it was read")
             view = view[count:]
 
-    def fill(self, block: ByteBlock, begin: int) -> None:
-        pass
-
     def close(self) -> None:
         self._reader.close()
-
-
-def _fill(file: int, path: str, block: ByteBlock, begin: int) -> None:
-    """Read a whole block, in several calls if one returns less."""
-    view = memoryview(block.data)
-    while view:
-        try:
-            count = os.preadv(file, [view], begin)
-        except OSError as error:
-            raise InputError(
-                f"{path}: cannot be read at byte {begin}: {error.strerror or error}"
-            ) from error
-        if not count:
-            raise InputError(f"{path}: ends at byte {begin}: it was cut off while it was read")
-        view = view[count:]
-        begin += count

@@ -18,16 +18,15 @@ from tokpack.dataset.manifest import (
     TRACK_DTYPES,
     TRACKS,
     FileDigest,
-    HashingReader,
     Manifest,
     ShardRecord,
-    checksum_of,
     facts_of_pieces,
     is_trusted,
     manifest_path,
     plain_facts,
     summed,
     trust_setting,
+    write_digested,
 )
 from tokpack.dataset.outputs import NewFiles, dataset_files, new_datasets
 from tokpack.dataset.shards import check_manifest
@@ -77,7 +76,9 @@ class Tables:
         self._parts = [DocumentTable(prefix) for prefix in prefixes]
         self._ends = [0, *accumulate(map(len, self._parts))]
         self.kept = _kept(reader for part in self._parts for reader in part)
-        self._dropped = [path for part in self._parts for path in _dropped_paths(part)]
+        # A view has no table of left out records.
+        shards = [one for part in self._parts if part.numbers is None for one in part.prefixes]
+        self._dropped = [dropped_path(one) for one in shards if Manifest.load(one).dropped]
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -88,7 +89,7 @@ class Tables:
         """Write the table of the dataset ``prefix`` from rows [begin, end)."""
         schema = table_schema(self.kept)
         chunks = table_chunks(schema, self._tables(*rows, schema), table_metadata(binary))
-        return _write_chunks(table_path(prefix), chunks, new)
+        return write_digested(table_path(prefix), chunks, new.write)
 
     def write_dropped(
         self, prefix: str, new: NewFiles, binary: FileDigest, rows: int
@@ -101,9 +102,8 @@ class Tables:
             return None
         schema = dropped_schema()
         tables = (_fitted(table, schema) for one in readers for table in _in_order(one))
-        return _write_chunks(
-            dropped_path(prefix), table_chunks(schema, tables, table_metadata(binary)), new
-        )
+        chunks = table_chunks(schema, tables, table_metadata(binary))
+        return write_digested(dropped_path(prefix), chunks, new.write)
 
     def _tables(self, begin: int, end: int, schema: Any) -> Iterator[Any]:
         own = len(COLUMNS)
@@ -152,13 +152,6 @@ def all_tables(
     return digests
 
 
-def _dropped_paths(table: DocumentTable) -> list[str]:
-    """The tables of left out records of a dataset's shards; a view has none."""
-    prefixes = table.prefixes if table.numbers is None else []
-    manifests = ((prefix, Manifest.load(prefix)) for prefix in prefixes)
-    return [dropped_path(prefix) for prefix, manifest in manifests if manifest.dropped]
-
-
 def _in_order(reader: TableReader) -> Iterator[Any]:
     """All rows of a table, some at a time."""
     for begin in range(0, len(reader), ROW_GROUP):
@@ -179,12 +172,13 @@ def _kept(readers: Iterable[TableReader]) -> dict[str, str]:
 def _fitted(table: Any, schema: Any) -> Any:
     """A table with the columns of a schema; the names of inputs are strings in it."""
     arrow = import_parquet()
-    columns = []
-    for field in schema:
-        if field.name in table.column_names:
-            columns.append(_turned(table[field.name], field.type))
-        else:
-            columns.append(arrow.nulls(table.num_rows, field.type))
+    there = table.column_names
+    columns = [
+        _turned(table[one.name], one.type)
+        if one.name in there
+        else arrow.nulls(table.num_rows, one.type)
+        for one in schema
+    ]
     return arrow.table(columns, names=schema.names)
 
 
@@ -201,12 +195,6 @@ def _turned(column: Any, goal: Any) -> Any:
     # If others are strings, numbers become their JSON text.
     texts = [None if value is None else json.dumps(value) for value in column.to_pylist()]
     return arrow.array(texts, goal)
-
-
-def _write_chunks(path: str, chunks: Iterable[bytes], new: NewFiles) -> FileDigest:
-    digested = HashingReader(chunks)
-    new.write(path, digested)
-    return digested.digest
 
 
 class InputShard(NamedTuple):
@@ -272,7 +260,6 @@ def merge(
         check_same(datasets)
         tell_of_tracks(datasets)
         if virtual:
-            _check_no_view(datasets)
             return _write_virtual(datasets, output, new)
         return _write(datasets, output, new, tables, tracks, progress=progress)
 
@@ -304,11 +291,8 @@ def _inspect(prefix: str) -> MergeInput:
                 check_manifest(manifest, shard)
             # A view has no .bin, and so no checksum of one.
             digest = manifest.bin if manifest and dataset.view is None else None
-            tracks = manifest.track_sums if manifest else {}
-            record = ShardRecord.of(
-                shard, shard.prefix, checksum_of(digest) if digest else "", tracks=tracks
-            )
             multimodal = shard.index.header.multimodal if len(shard) else None
+            record = ShardRecord.of(shard, manifest)
             shards.append(InputShard(record, shard.identity, digest, multimodal))
         return MergeInput(prefix, dataset.dtype, shards, dataset.manifest, dataset.pairs)
 
@@ -327,14 +311,14 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
             f"{in_pairs[True]} has pairs of a preferred and a rejected answer, which stay "
             f"together, {in_pairs[False]} has none by its manifest: take each kind for itself"
         )
-    tokenizers = [(i.name, i.manifest.tokenizer) for i in inputs if i.manifest]
-    tokenizers = [(name, tokenizer) for name, tokenizer in tokenizers if tokenizer.get("sha256")]
+    known = [(i.name, i.manifest) for i in inputs if i.manifest]
+    tokenizers = [(name, one.tokenizer) for name, one in known if one.tokenizer.get("sha256")]
     for name, tokenizer in tokenizers:
-        if tokenizer["sha256"] != tokenizers[0][1]["sha256"]:
+        first_name, first = tokenizers[0]
+        if tokenizer["sha256"] != first["sha256"]:
             raise UsageError(
-                f"{tokenizers[0][0]} was made with the tokenizer {_described(tokenizers[0][1])}, "
-                f"{name} with {_described(tokenizer)}: their ids mean "
-                "different things; encode one again"
+                f"{first_name} was made with the tokenizer {_described(first)}, {name} with "
+                f"{_described(tokenizer)}: their ids mean different things; encode one again"
             )
     widest = max((dataset.dtype for dataset in inputs), key=lambda dtype: dtype.itemsize)
     for dataset in inputs:
@@ -343,12 +327,14 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
                 f"{dataset.name} has ids of {dataset.dtype}, others of {widest}: bring them to one "
                 f"dtype with `tokpack convert {dataset.name} NEW --dtype {widest}`"
             )
-    framed = [(i.name, i.manifest.frame) for i in inputs if i.manifest and i.manifest.frame]
-    for name, frame in framed:
-        if frame != framed[0][1]:
+    framed = [(name, one.frame) for name, one in known if one.frame]
+    for name, (before, after) in framed:
+        first_name, (first_before, first_after) = framed[0]
+        if (before, after) != (first_before, first_after):
             raise UsageError(
-                f"{framed[0][0]} has documents between the ids {_sides(framed[0][1])}, {name} "
-                f"between {_sides(frame)}: encode one again with the EOD and BOS of the other"
+                f"{first_name} has documents between the ids {first_before} and {first_after}, "
+                f"{name} between {before} and {after}: encode one again with the EOD and BOS of "
+                "the other"
             )
     named = {name for name, _ in tokenizers}
     unknown = [i.name for i in inputs if i.name not in named]
@@ -362,10 +348,6 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
 def _described(tokenizer: dict[str, Any]) -> str:
     name, eod = tokenizer.get("name", "unknown"), tokenizer.get("eod_id")
     return f"{name} ({tokenizer['sha256'][:12]}, EOD {eod})"
-
-
-def _sides(frame: tuple[list[int], list[int]]) -> str:
-    return f"{frame[0]} and {frame[1]}"
 
 
 def _write(
@@ -416,7 +398,7 @@ def _write(
     return manifest
 
 
-def _check_no_view(inputs: list[MergeInput]) -> None:
+def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Manifest:
     for dataset in inputs:
         if dataset.is_view:
             raise UsageError(
@@ -424,17 +406,9 @@ def _check_no_view(inputs: list[MergeInput]) -> None:
                 f"{option('virtual', True)} to write its documents out, or make a view of all with "
                 "`tokpack select`"
             )
-
-
-def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Manifest:
-    prefixes = [shard.record.prefix for dataset in inputs for shard in dataset.shards]
-    records = tuple(
-        replace(shard.record, prefix=relative_name(output, shard.record.prefix))
-        for dataset in inputs
-        for shard in dataset.shards
-    )
-    counts = ("sequences", "tokens")
-    totals: dict[str, Any] = {what: sum(one.total(what) for one in inputs) for what in counts}
+    shards = [shard.record for dataset in inputs for shard in dataset.shards]
+    records = [replace(one, prefix=relative_name(output, one.prefix)) for one in shards]
+    totals = {what: sum(one.total(what) for one in inputs) for what in ("sequences", "tokens")}
     for what, total in totals.items():
         if total > MAX_COUNT:
             raise UsageError(f"{total} {what} are more than one dataset can have")
@@ -443,7 +417,7 @@ def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Mani
     path = manifest_path(output)
     new.write(path, manifest.chunks())
     new.publish(stale=[bin_path(output)])
-    warn_of_distant(path, prefixes)
+    warn_of_distant(path, [one.prefix for one in shards])
     return manifest
 
 

@@ -401,9 +401,9 @@ class NewFiles(AtomicFiles):
                     put = functools.partial(send, self._here(url), url)
                 objects.write(url, self._folder.note.noted(url, size, put))
             objects.check()
-        for url, kind in self._outputs:
-            if kind is MANIFEST and (manifest := Manifest.find(self._here(_prefix(url)))):
-                write_hub_card(_prefix(url), manifest)
+        for prefix, manifest in self._datasets():
+            if manifest:
+                write_hub_card(prefix, manifest)
 
     def _here(self, path: str) -> str:
         """The path at which the file is written that will become ``path``."""
@@ -411,15 +411,16 @@ class NewFiles(AtomicFiles):
 
     def _are_made(self) -> bool:
         """Whether datasets with the same bytes exist, in place of those that are to be sent."""
-        prefixes = [_prefix(url) for url, kind in self._outputs if kind is MANIFEST]
-        datasets = [(one, Manifest.find(self._here(one))) for one in prefixes]
+        datasets = self._datasets()
         return bool(datasets) and all(
             manifest and same_data(one, manifest) for one, manifest in datasets
         )
 
-
-def _prefix(manifest: str) -> str:
-    return manifest.removesuffix(".json")
+    def _datasets(self) -> list[tuple[str, Manifest | None]]:
+        """The prefix of each new dataset, and the manifest that was written for it."""
+        manifests = [url for url, kind in self._outputs if kind is MANIFEST]
+        prefixes = [url.removesuffix(".json") for url in manifests]
+        return [(one, Manifest.find(self._here(one))) for one in prefixes]
 
 
 def new_datasets(

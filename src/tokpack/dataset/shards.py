@@ -7,9 +7,9 @@ together. If not, the dataset was replaced in between, and both are opened again
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from tokpack.dataset.format import (
     idx_path,
     parse_header,
     sequence_span,
+    starts_of,
     storage_dtype,
     view_index,
 )
@@ -166,11 +167,7 @@ class Shard:
             raise InputError(f"{self.prefix}: was replaced while it was {doing}: run again")
 
 
-class StoredFiles(NamedTuple):
-    """The two objects of a dataset on a store."""
-
-    idx: StoredObject
-    bin: StoredObject
+StoredFiles = tuple[StoredObject, StoredObject]  # .idx and .bin of a dataset on a store
 
 
 def find_stored_files(prefixes: Sequence[str]) -> list[StoredFiles | None]:
@@ -182,10 +179,10 @@ def find_stored_files(prefixes: Sequence[str]) -> list[StoredFiles | None]:
     # An .idx that is the same before and after belongs to the .bin in between, see above.
     before, data = stats(indices), stats([bin_path(prefix) for prefix in prefixes])
     files = [
-        StoredFiles(idx, one) if idx is not None and one is not None and idx == after else None
+        (idx, one) if idx is not None and one is not None and idx == after else None
         for idx, one, after in zip(before, data, stats(indices), strict=True)
     ]
-    copies([one.idx for one in files if one is not None])
+    copies([idx for idx, _ in filter(None, files)])
     return files
 
 
@@ -261,11 +258,13 @@ def fingerprint(
 
 def shard_fingerprint(shard: Shard) -> int:
     """The fingerprint of a dataset that is this one shard."""
-
-    def tokens_from(begin: int, end: int) -> list[npt.NDArray[Any]]:
-        return [shard.tokens[begin:end]] if len(shard.tokens) else []
-
-    return fingerprint(shard.index.lengths, len(shard.tokens), tokens_from)[0]
+    tokens = shard.tokens
+    some = fingerprint(
+        shard.index.lengths,
+        len(tokens),
+        lambda begin, end: [tokens[begin:end]] if len(tokens) else [],
+    )
+    return some[0]
 
 
 OPEN_SHARDS = 64  # each has two maps
@@ -333,16 +332,12 @@ def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def open_shards(prefix: str, manifest: Manifest | None = None) -> Shards:
-    """The shards of the dataset ``prefix``, which is no view. Raises InputError, FormatError.
-
-    ``manifest`` is that of a virtual dataset, else None.
-    """
-    if manifest is None:
-        shard = open_shard(prefix)
-        starts = np.array([0, len(shard)], np.int64)
-        return Shards(shard.dtype, starts, len(shard), lambda number: shard, only=shard)
-    return recorded_shards(prefix, manifest)
+def only_shard(shard: Shard, manifest: Manifest | None = None) -> Shards:
+    """One shard as all of a dataset; for a view with its ``manifest``."""
+    starts = np.array([0, len(shard)], np.int64)
+    return Shards(
+        shard.dtype, starts, len(shard), lambda number: shard, only=shard, manifest=manifest
+    )
 
 
 def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> Shards:
@@ -351,14 +346,62 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
     With ``check`` the checksum or the fingerprint of each is compared when it is opened.
     """
     records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
-    counts = [record.sequences for record in records]
-    starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    recorded = _RecordedShards(prefix, manifest, check=check)
+    starts = starts_of([record.sequences for record in records])
+    paths = [piece_prefix(prefix, record) for record in records]
+    objects: dict[int, StoredFiles | None] = {}  # of shards on a store, which are looked up once
+    again = "select" if check else "merge"
+
+    def look_at(numbers: range) -> None:
+        """Look up the objects of shards on a store, all at once. InputError."""
+        new = [n for n in numbers if n not in objects and is_url(paths[n])]
+        if new:
+            found = find_stored_files([paths[number] for number in new])
+            objects.update(zip(new, found, strict=True))
+
+    def contents(shard: Shard, record: ShardRecord) -> Iterator[tuple[str, str, str]]:
+        """What may differ in a shard that has the right counts: its name, its value and that of the
+        record.
+        """
+        if check:
+            there = Manifest.find(shard.prefix) if record.xxh3_128 else None
+            if there is not None:
+                yield "xxh3_128", checksum_of(there.bin), record.xxh3_128
+            elif record.fingerprint:
+                yield "fingerprint", f"{shard_fingerprint(shard):016x}", record.fingerprint
+        if manifest.tracks:
+            now, then = shard.manifest.track_sums if shard.manifest else {}, record.tracks
+            for name in sorted(now.keys() | then.keys()):
+                sums = now.get(name, "none"), then.get(name, "none")
+                yield f"the checksum of its {name}", *sums
+
     # lru_cache holds no lock while it calls the function, so a fork cannot inherit a locked one.
-    opener, total = lru_cache(OPEN_SHARDS)(recorded.open), int(starts[-1])
-    return Shards(
-        dtype, starts, total, opener, recorded.look_at, manifest=manifest, records=records
-    )
+    @lru_cache(OPEN_SHARDS)
+    def opened(number: int) -> Shard:
+        """A shard. FormatError if it has changed since it was recorded, InputError."""
+        record, path, stored = records[number], paths[number], objects.get(number)
+        where = f"{manifest_path(prefix)}: piece {number}, {path},"
+        if stored is None and not exists(idx_path(path)):
+            raise InputError(f"{where} is missing: put it back, or {again} again")
+        shard = open_shard(path, stored)
+        if shard.dtype != dtype:
+            raise FormatError(f"{where} has ids of {shard.dtype}, expected {dtype}: it has changed")
+        current = ShardRecord.of(shard, None)
+        for name in ("sequences", "documents", "tokens", "bin_bytes", "idx_bytes"):
+            now, then = getattr(current, name), getattr(record, name)
+            if now != then:
+                raise FormatError(
+                    f"{where} has changed: {name} is {now}, expected {then}; {again} again"
+                )
+        for what, found, recorded in contents(shard, record):
+            if found != recorded:
+                raise FormatError(
+                    f"{where} was replaced: {what} is {found}, expected {recorded}; put the old "
+                    f"one back, or {again} again"
+                )
+        return shard
+
+    total = int(starts[-1])
+    return Shards(dtype, starts, total, opened, look_at, manifest=manifest, records=records)
 
 
 def is_virtual(prefix: str) -> bool:
@@ -371,82 +414,6 @@ def is_virtual(prefix: str) -> bool:
 def piece_prefix(prefix: str, record: ShardRecord) -> str:
     """The prefix of a shard of the virtual dataset ``prefix``. FormatError if it is not trusted."""
     return piece_path(manifest_path(prefix), record.prefix)
-
-
-class _RecordedShards:
-    """The shards of a virtual dataset; for those on a store, objects are looked up once."""
-
-    def __init__(self, prefix: str, manifest: Manifest, *, check: bool) -> None:
-        self._prefix, self._records = prefix, manifest.pieces or ()
-        self._dtype = storage_dtype(manifest.dtype)
-        self._check, self._has_tracks = check, bool(manifest.tracks)
-        self._paths = [piece_prefix(prefix, record) for record in self._records]
-        self._stored: dict[int, StoredFiles | None] = {}
-
-    def look_at(self, numbers: range) -> None:
-        """Look up the objects of shards on a store, all at once. InputError."""
-        new = [n for n in numbers if n not in self._stored and is_url(self._paths[n])]
-        if new:
-            objects = find_stored_files([self._paths[number] for number in new])
-            self._stored |= zip(new, objects, strict=True)
-
-    def open(self, number: int) -> Shard:
-        """A shard, opened. FormatError if it has changed since it was recorded, InputError."""
-        record, stored = self._records[number], self._stored.get(number)
-        path = self._paths[number]
-        where = f"{manifest_path(self._prefix)}: piece {number}, {path},"
-        if stored is None and not exists(idx_path(path)):
-            raise InputError(f"{where} is missing: put it back, or {self._again} again")
-        shard = open_shard(path, stored)
-        if shard.dtype != self._dtype:
-            raise FormatError(
-                f"{where} has ids of {shard.dtype}, expected {self._dtype}: it has changed"
-            )
-        content = (record.prefix, record.xxh3_128, record.fingerprint, record.tracks)
-        current = ShardRecord.of(shard, *content)
-        for field in fields(ShardRecord):
-            now, then = getattr(current, field.name), getattr(record, field.name)
-            if now != then:
-                raise FormatError(
-                    f"{where} has changed: {field.name} is {now}, expected {then}; "
-                    f"{self._again} again"
-                )
-        if self._check:
-            self._check_content(shard, record, where)
-        if self._has_tracks:
-            self._check_tracks(shard, record, where)
-        return shard
-
-    def _check_tracks(self, shard: Shard, record: ShardRecord, where: str) -> None:
-        """Raise FormatError if a shard has other tracks than its record."""
-        now, then = shard.manifest.track_sums if shard.manifest else {}, record.tracks
-        for name in sorted(now.keys() | then.keys()):
-            if now.get(name) != then.get(name):
-                raise FormatError(
-                    f"{where} was replaced: the checksum of its {name} is "
-                    f"{now.get(name, 'none')}, expected {then.get(name, 'none')}; put the old one "
-                    f"back, or {self._again} again"
-                )
-
-    @property
-    def _again(self) -> str:
-        return "select" if self._check else "merge"
-
-    def _check_content(self, shard: Shard, record: ShardRecord, where: str) -> None:
-        """Raise FormatError if a shard has the right counts, but another checksum or
-        fingerprint.
-        """
-        manifest = Manifest.find(shard.prefix) if record.xxh3_128 else None
-        if manifest is not None:
-            what, then, now = "xxh3_128", record.xxh3_128, checksum_of(manifest.bin)
-        else:
-            what, then = "fingerprint", record.fingerprint
-            now = f"{shard_fingerprint(shard):016x}" if then else then
-        if now != then:
-            raise FormatError(
-                f"{where} was replaced: {what} is {now}, expected {then}; put the old one back, "
-                f"or {self._again} again"
-            )
 
 
 def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:

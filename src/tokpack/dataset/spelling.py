@@ -120,15 +120,13 @@ class Spelling:
         spelled: list[TokenText] = []
         waiting: list[int] = []
         pending = b""
-        for token, spelled_token in zip(ids, self.of(ids), strict=True):
+        last = len(ids) - 1
+        for number, (token, its_bytes) in enumerate(zip(ids, self.of(ids), strict=True)):
             waiting.append(token)
-            pending += spelled_token
-            if _is_cut(pending):
-                continue
-            spelled.append(TokenText(tuple(waiting), pending.decode("utf-8", "replace")))
-            waiting, pending = [], b""
-        if waiting:
-            spelled.append(TokenText(tuple(waiting), pending.decode("utf-8", "replace")))
+            pending += its_bytes
+            if number == last or not _is_cut(pending):
+                spelled.append(TokenText(tuple(waiting), pending.decode("utf-8", "replace")))
+                waiting, pending = [], b""
         return spelled
 
 
@@ -165,8 +163,16 @@ def find_tokenizer(dataset: MMapIndexedDataset, **files: Unpack[TokenizerFiles])
     must have the checksum. A tokenizer that is given must load: raises TokpackError.
     """
     if any(files.values()):
-        tokenizer = load_tokenizer(**files)
-        return TokenizerLookup(tokenizer, _difference(dataset, tokenizer))
+        tokenizer, manifest = load_tokenizer(**files), own_manifest(dataset)
+        described = manifest.tokenizer if manifest else {}
+        if not described or tokenizer.fingerprint == described.get("sha256"):
+            return TokenizerLookup(tokenizer, "")
+        note = (
+            f"{dataset.path_prefix} was made with the tokenizer {str(described.get('name'))!r} of "
+            f"{described.get('vocab_size')} ids (sha256 {str(described.get('sha256'))[:12]}); the "
+            f"one given has {tokenizer.vocab_size} ids (sha256 {tokenizer.fingerprint[:12]})"
+        )
+        return TokenizerLookup(tokenizer, note)
     try:
         return TokenizerLookup(_own_tokenizer(dataset), "")
     except TokenizerError as error:
@@ -197,20 +203,6 @@ def _own_tokenizer(dataset: MMapIndexedDataset) -> Tokenizer:
         raise TokenizerError(
             f"cannot load the tokenizer {name!r} of {prefix}: {error.args[0]}"
         ) from None
-
-
-def _difference(dataset: MMapIndexedDataset, tokenizer: Tokenizer) -> str:
-    manifest = own_manifest(dataset)
-    if manifest is None or not manifest.tokenizer:
-        return ""
-    described = manifest.tokenizer
-    if tokenizer.fingerprint == described.get("sha256"):
-        return ""
-    return (
-        f"{dataset.path_prefix} was made with the tokenizer {str(described.get('name'))!r} of "
-        f"{described.get('vocab_size')} ids (sha256 {str(described.get('sha256'))[:12]}); the one "
-        f"given has {tokenizer.vocab_size} ids (sha256 {tokenizer.fingerprint[:12]})"
-    )
 
 
 class RoleSpan(NamedTuple):

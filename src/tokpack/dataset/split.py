@@ -20,7 +20,7 @@ from tokpack.errors import UsageError, option
 from tokpack.progress import ProgressStage, with_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -79,7 +79,13 @@ def split(
             bounds = _by_shares(shares or (), count, prefix, kind)
         bounds = [together * bound for bound in bounds]
         in_three = shares is not None and len(shares) == len(SHARE_NAMES)
-        outputs = _named(output, bounds, in_three)
+        parted = list(pairwise(bounds))
+        suffixes = SHARE_NAMES if in_three else [f"{n:05d}" for n in range(len(parted))]
+        outputs = [  # a share of 0 makes none
+            (f"{output}_{name}", cut)
+            for name, cut in zip(suffixes, parted, strict=True)
+            if cut[0] < cut[1]
+        ]
         names = [name for name, _ in outputs]
         stage = ProgressStage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
@@ -92,8 +98,8 @@ def split(
         with new_files as new:
             for name, cut in outputs:
                 out = NewDataset(name, new, tracks)
-                rows = _rows(tables, name, cut, new)
-                results.append((name, _write(dataset, out, cut, ends, stage, rows=rows)))
+                part = _write(dataset, out, cut, ends, stage, new=new, tables=tables)
+                results.append((name, part))
             new.publish()
     if overwrite and not in_three:
         _tell_of_others(output, len(bounds) - 1)
@@ -164,23 +170,6 @@ def _by_shares(shares: Sequence[float], count: int, prefix: str, kind: str) -> l
     return bounds
 
 
-def _named(output: str, bounds: list[int], in_three: bool) -> list[tuple[str, tuple[int, int]]]:
-    """The name of each dataset and its documents [begin, end); a share of 0 makes none."""
-    ranges = list(pairwise(bounds))
-    names = SHARE_NAMES if in_three else [f"{number:05d}" for number in range(len(ranges))]
-    pairs = zip(names, ranges, strict=True)
-    return [(f"{output}_{name}", cut) for name, cut in pairs if cut[0] < cut[1]]
-
-
-def _rows(
-    tables: Tables | None, name: str, cut: tuple[int, int], new: NewFiles
-) -> Callable[[FileDigest], Mapping[str, FileDigest]]:
-    """A function that writes the table of a part; records that were left out belong to no part."""
-    if tables is None:
-        return lambda binary: {}
-    return lambda binary: {"table": tables.write(name, new, binary, cut)}
-
-
 def _write(
     dataset: MMapIndexedDataset,
     out: NewDataset,
@@ -188,7 +177,8 @@ def _write(
     ends: npt.NDArray[np.int64],
     stage: ProgressStage,
     *,
-    rows: Callable[[FileDigest], Mapping[str, FileDigest]],
+    new: NewFiles,
+    tables: Tables | None,
 ) -> Manifest:
     begin, end = documents
     first, last = int(dataset.doc_idx[begin]), int(dataset.doc_idx[end])
@@ -201,25 +191,21 @@ def _write(
         if low < high:
             out.copy(shard, low, high, "split", stage.add)
         done += size
+    # Which documents of which dataset: the inputs of a part are not known.
+    size = stop - start
+    facts = plain_facts(dataset.path_prefix, end - begin, size // itemsize, size)
+    facts["inputs"][0]["first_document"] = begin
+    if manifest := dataset.manifest:
+        facts["inputs"][0]["checksum"] = checksum_of(manifest.bin)
+        options = {**manifest.options, "split": [begin, end]}
+        facts |= {"tokenizer": manifest.tokenizer, "options": options, "pairs": dataset.pairs}
     doc_idx = dataset.doc_idx[begin : end + 1] - first
-    facts = _facts(dataset, documents, (stop - start) // itemsize)
     modes = None if dataset.modes is None else dataset.modes[first:last]
     sizes = dataset.sizes[first:last]
+
+    def rows(binary: FileDigest) -> dict[str, FileDigest]:  # those left out belong to no part
+        if tables is None:
+            return {}
+        return {"table": tables.write(out.prefix, new, binary, documents)}
+
     return out.complete(dataset.dtype, sizes, doc_idx, facts, modes, tables=rows)
-
-
-def _facts(dataset: MMapIndexedDataset, documents: tuple[int, int], tokens: int) -> dict[str, Any]:
-    """The facts of a part for its manifest: which documents of which dataset. Its inputs are not
-    known.
-    """
-    begin, end = documents
-    prefix = dataset.path_prefix
-    facts = plain_facts(prefix, end - begin, tokens, tokens * dataset.dtype.itemsize)
-    manifest = dataset.manifest
-    facts["inputs"][0]["first_document"] = begin
-    if manifest is None:
-        return facts
-    facts["inputs"][0]["checksum"] = checksum_of(manifest.bin)
-    options = {**manifest.options, "split": [begin, end]}
-    known = {"tokenizer": manifest.tokenizer, "options": options, "pairs": dataset.pairs}
-    return facts | known

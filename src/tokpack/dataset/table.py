@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -204,12 +204,15 @@ def table_file(prefix: str) -> str:
     return local
 
 
-def check_footer(local: str, manifest: Manifest, rows: int, name: str = "") -> Any:
-    """The metadata of a table. FormatError if it is not of this dataset; ``name`` is for
-    messages.
-    """
-    name = name or local
-    metadata = read_footer(local, name)
+def check_footer(local: str, manifest: Manifest, rows: int, name: str) -> None:
+    """Raise FormatError, with ``name``, if a table is broken, or not of this dataset."""
+    arrow = import_parquet()
+    try:
+        metadata = arrow.parquet.read_metadata(local)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise FormatError(f"{name}: not a right parquet file: {error}") from None
     value = (metadata.metadata or {}).get(MARK)
     if value is None:
         raise FormatError(f"{name}: is a parquet file, and no table of tokpack")
@@ -217,7 +220,6 @@ def check_footer(local: str, manifest: Manifest, rows: int, name: str = "") -> A
         raise FormatError(f"{name}: is the table of another dataset; encode this one again")
     if metadata.num_rows != rows:
         raise FormatError(f"{name}: has {metadata.num_rows} rows, expected {rows}")
-    return metadata
 
 
 def within(numbers: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
@@ -227,17 +229,6 @@ def within(numbers: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
     # In the dtype of the numbers: else a search would convert all of them.
     first, last = np.array([begin, end - 1]).astype(numbers.dtype)
     return numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, last, side="right")]
-
-
-def read_footer(local: str, name: str = "") -> Any:
-    """The metadata of a parquet file. FormatError, with ``name``, if it is broken."""
-    arrow = import_parquet()
-    try:
-        return arrow.parquet.read_metadata(local)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, arrow.ArrowException) as error:
-        raise FormatError(f"{name or local}: not a right parquet file: {error}") from None
 
 
 class TableReader:
@@ -254,10 +245,8 @@ class TableReader:
         except self._errors as error:
             raise self._broken(error) from None
         metadata = self._file.metadata
-        counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
-        self._ends = [0]
-        for count in counts:
-            self._ends.append(self._ends[-1] + count)
+        counts = (metadata.row_group(n).num_rows for n in range(metadata.num_row_groups))
+        self._ends: list[int] = [0, *accumulate(counts)]
         self._group = lru_cache(_OPEN)(self._read)
 
     def __len__(self) -> int:
@@ -358,8 +347,8 @@ class TableReader:
             is_line = of_lines.equal(table[1], arrow.scalar(line, arrow.int64()))
             for number in of_lines.indices_nonzero(is_line).to_pylist():
                 [row] = table.slice(number, 1).to_pylist()
-                there = {name: row.pop(name) for name in _WHERE}
-                if there[_WHERE[0]] == source:
+                there, _ = map(row.pop, _WHERE)
+                if there == source:
                     matches.append((self._ends[group] + number, row))
         return matches
 
@@ -367,9 +356,8 @@ class TableReader:
         metadata = self._file.metadata.row_group(group)
         for number, value in enumerate((source, line)):  # the first two of COLUMNS
             statistics = metadata.column(number).statistics
-            if statistics is None or not statistics.has_min_max:
-                continue
-            if not statistics.min <= value <= statistics.max:
+            has_bounds = statistics is not None and statistics.has_min_max
+            if has_bounds and not statistics.min <= value <= statistics.max:
                 return False
         return True
 
@@ -571,14 +559,16 @@ class DocumentTable:
         both: Any = compute.and_not(compute.and_(source, line), tokens)
         return bool(np.all(both.to_numpy()))
 
-    def parts(self, documents: Int64s) -> Iterator[tuple[TableReader, Int64s, Int64s]]:
+    def parts(self, documents: Int64s, columns: Sequence[str]) -> Iterator[tuple[Int64s, Any]]:
         """For each table that has some of ``documents``: the places of these among all, and their
-        rows.
+        rows, with those ``columns`` that it has.
         """
         if self.numbers is not None:
             documents = self.numbers[documents].astype(np.int64)
         for shard, here, rows in by_part(self.ends, documents):
-            yield self.shard(shard), here, rows
+            reader = self.shard(shard)
+            names = tuple(one for one in columns if reader.has(one, columns))
+            yield here, reader.take(rows, names)
 
     def rows(self, documents: Int64s, columns: Sequence[str]) -> list[dict[str, Any]]:
         """Rows as mappings, in the order of the documents; a column that a shard lacks is missing.
@@ -586,9 +576,7 @@ class DocumentTable:
         IndexError for a document that does not exist.
         """
         rows: list[dict[str, Any]] = [{}] * len(documents)
-        for reader, places, numbers in self.parts(documents):
-            names = tuple(one for one in columns if reader.has(one, columns))
-            table = reader.take(numbers, names)
+        for places, table in self.parts(documents, columns):
             for place, row in zip(places.tolist(), table.to_pylist(), strict=True):
                 rows[place] = row
         return rows
@@ -600,9 +588,8 @@ class DocumentTable:
         """
         arrow = import_parquet()
         tables, order = [], []
-        for reader, places, numbers in self.parts(documents):
-            names = tuple(one for one in columns if reader.has(one, columns))
-            tables.append(fit(reader.take(numbers, names)))
+        for places, table in self.parts(documents, columns):
+            tables.append(fit(table))
             order.append(places)
         joined = arrow.concat_tables(tables)
         if len(order) == 1:
@@ -617,8 +604,7 @@ class DocumentTable:
         """
         arrow = import_parquet()
         names = list(dict.fromkeys(name for reader in self for name in reader.schema.names))
-        columns = names if columns is None else columns
-        wanted = [columns] if isinstance(columns, str) else list(columns)
+        wanted = names if columns is None else [columns] if isinstance(columns, str) else [*columns]
         for name in wanted:
             if name not in names and not any(reader.has(name) for reader in self):
                 likely = nearest(name, names)
@@ -730,30 +716,22 @@ class Origins:
         name = self.sources[_matching(self.sources, source, table.prefix)]
         origins = []
         for shard, first in enumerate(table.ends[:-1]):
-            reader = table.shard(shard)
+            reader, prefix = table.shard(shard), table.prefixes[shard]
             for number, kept in reader.find(name, line, reader.kept if self._has_kept else ()):
-                origin = Origin(name, line, "document", number, kept=kept)
-                origins += self._with_number(origin, shard, first + number)
-            origins += self._dropped_origins(shard, name, line)
+                places = [first + number]
+                if table.numbers is not None:
+                    places = np.flatnonzero(table.numbers == first + number).tolist()
+                origins += [Origin(name, line, "document", one, kept=kept) for one in places]
+                if not places:
+                    reason = f"it is document {number} of {prefix}"
+                    origins.append(Origin(name, line, "unselected", reason=reason, kept=kept))
+            dropped = self._dropped(prefix)
+            for _, row in [] if dropped is None else dropped.find(name, line, ("reason",)):
+                if row["reason"] == EMPTY:
+                    origins.append(Origin(name, line, "empty", reason="no token"))
+                else:
+                    origins.append(Origin(name, line, "rejected", reason=row["reason"]))
         return origins or [Origin(name, line, "nothing", reason=self._no_record(name))]
-
-    def _with_number(self, origin: Origin, shard: int, number: int) -> list[Origin]:
-        """The origin with each number that this document of a shard has in the dataset."""
-        if self.table.numbers is None:
-            return [replace(origin, document=number)]
-        places = np.flatnonzero(self.table.numbers == number).tolist()
-        reason = f"it is document {origin.document} of {self.table.prefixes[shard]}"
-        left_out = replace(origin, became="unselected", document=None, reason=reason)
-        return [replace(origin, document=place) for place in places] or [left_out]
-
-    def _dropped_origins(self, shard: int, source: str, line: int) -> Iterator[Origin]:
-        """The origins of a line's records that a shard has left out."""
-        dropped = self._dropped(self.table.prefixes[shard])
-        for _, row in [] if dropped is None else dropped.find(source, line, ("reason",)):
-            if row["reason"] == EMPTY:
-                yield Origin(source, line, "empty", reason="no token")
-            else:
-                yield Origin(source, line, "rejected", reason=row["reason"])
 
     def _no_record(self, name: str) -> str:
         """The reason why a line of an input is neither a document nor among the records left

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.dataset.format import starts_of
 from tokpack.dataset.manifest import (
     ROLES,
     TRACK_DTYPES,
@@ -17,7 +18,6 @@ from tokpack.dataset.manifest import (
     Manifest,
     PieceSums,
     check_file_digest,
-    check_piece,
     checksum_of,
     manifest_path,
 )
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import BinaryIO
 
-    from tokpack.dataset.manifest import SummedPiece, TrackDigest
+    from tokpack.dataset.manifest import TrackDigest
     from tokpack.dataset.mapped import ByteBlock
     from tokpack.dataset.shards import Shard
 
@@ -98,19 +98,18 @@ def read_tracks(
     sums: dict[str, PieceSums] = {}
     if (begin, end) == (0, len(shard.tokens)) and shard.manifest is not None:
         digests = shard.manifest.tracks.items()
-        sums = {n: PieceSums(one) for n, one in digests if n in tracks and checksum_of(one)}
-
-    def check(name: str, pieces: Iterable[SummedPiece]) -> None:
-        for piece in pieces:
-            check_piece(track_path(shard.prefix, name), piece)
-
+        sums = {
+            name: PieceSums(track_path(shard.prefix, name), digest)
+            for name, digest in digests
+            if name in tracks and checksum_of(digest)
+        }
     for at in range(begin, end, _STEP) if tracks else ():
         part = {name: values[at : min(at + _STEP, end)] for name, values in tracks.items()}
         for name, one in sums.items():
-            check(name, one.add(part[name].view(np.uint8).data))
+            one.add(part[name].view(np.uint8).data)
         yield part
-    for name, one in sums.items():
-        check(name, one.finish())
+    for one in sums.values():
+        one.finish()
 
 
 def trained_in_files(paths: Mapping[str, str], tokens: int) -> int:
@@ -134,10 +133,11 @@ def trained_ends(
     names, at, total, place = list(names), 0, 0, 0
     for shard in shards:
         for part in read_tracks(shard, names):
-            trained = np.cumsum(are_trained(part))
-            stop = int(np.searchsorted(ends, at + len(trained), side="right"))
-            sums[place:stop] = total + np.concatenate([[0], trained])[ends[place:stop] - at]
-            at, total, place = at + len(trained), total + int(trained[-1]), stop
+            trained = starts_of(are_trained(part))
+            behind = at + len(trained) - 1
+            stop = int(np.searchsorted(ends, behind, side="right"))
+            sums[place:stop] = total + trained[ends[place:stop] - at]
+            at, total, place = behind, total + int(trained[-1]), stop
     return sums
 
 
@@ -214,7 +214,7 @@ class NewTracks:
     def __init__(
         self, prefix: str, names: Iterable[str], create: Callable[[str], BinaryIO]
     ) -> None:
-        names = list(dict.fromkeys(names))
+        names = [*names]
         for name in names:
             check_name(name)
         # In the order of TRACK_DTYPES, whatever the order of the request.
@@ -301,8 +301,8 @@ def check_tracks(shard: Shard, vocab_size: int | None) -> None:
         return
     for name, digest in manifest.tracks.items():
         path = track_path(shard.prefix, name)
-        check, sums, trained = _Check(name, path, vocab_size), bytearray(), 0
-        with closing(scan(path, digest["bytes"], check)) as chunks:
+        look, sums, trained = _checker(name, path, vocab_size), bytearray(), 0
+        with closing(scan(path, digest["bytes"], look)) as chunks:
             for _, _, (fault, blocks, count) in chunks:
                 if fault is not None:
                     raise FormatError(fault)
@@ -317,25 +317,24 @@ def check_tracks(shard: Shard, vocab_size: int | None) -> None:
             )
 
 
-class _Check:
+def _checker(
+    name: str, path: str, vocab_size: int | None
+) -> Callable[[int, ByteBlock], tuple[str | None, bytes, int]]:
     """Checks a chunk: its first error, the checksums of its blocks, and its trained tokens."""
+    dtype, least, most, allowed, *_ = TRACKS[name]
+    if name == "labels" and vocab_size is not None:
+        most = vocab_size - 1
+        allowed = f"an id of the vocabulary, which has {vocab_size}, or less than 0"
 
-    def __init__(self, name: str, path: str, vocab_size: int | None) -> None:
-        self._name, self._path = name, path
-        kind = TRACKS[name]
-        self._dtype, self._least, self._most, self._allowed = kind[:4]
-        if name == "labels" and vocab_size is not None:
-            self._most = vocab_size - 1
-            self._allowed = f"an id of the vocabulary, which has {vocab_size}, or less than 0"
-
-    def __call__(self, begin: int, block: ByteBlock) -> tuple[str | None, bytes, int]:
-        values = block.view(self._dtype)
-        right, fault = (values >= self._least) & (values <= self._most), None
+    def look(begin: int, block: ByteBlock) -> tuple[str | None, bytes, int]:
+        values = block.view(dtype)
+        right, fault = (values >= least) & (values <= most), None
         if not right.all():
             place = int(np.argmin(right))
             fault = (
-                f"{self._path}: byte {begin + place * self._dtype.itemsize}, token "
-                f"{begin // self._dtype.itemsize + place}: {self._name} is {values[place]}, "
-                f"expected {self._allowed}"
+                f"{path}: byte {begin + place * dtype.itemsize}, token "
+                f"{begin // dtype.itemsize + place}: {name} is {values[place]}, expected {allowed}"
             )
-        return fault, block_sums(begin, block.data), count_trained({self._name: values})
+        return fault, block_sums(begin, block.data), count_trained({name: values})
+
+    return look

@@ -20,7 +20,6 @@ from tokpack.dataset.manifest import (
     Manifest,
     PieceSums,
     check_file_digest,
-    check_piece,
     check_size,
     digest_file,
     manifest_path,
@@ -37,7 +36,6 @@ from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
     from typing import Unpack
 
     from tokpack.dataset.manifest import ShardRecord
@@ -61,20 +59,27 @@ class TokenCheck:
         self.index = shard.index
         self.path = bin_path(shard.prefix)
         self.bin_bytes = shard.tokens.nbytes
-        self.before, self.after = frame
+        before, after = frame
+        # Which token of each document is expected, and how: a place below 0 counts from its end.
+        self._frame = [
+            (place, one, f"expected {one} as token {place} of a document")
+            for place, one in enumerate(before)
+        ]
+        for place, one in enumerate(reversed(after), 1):
+            where = ", the EOD, at the end" if place == 1 else f" as token -{place}"
+            self._frame.append((-place, one, f"expected {one}{where} of a document"))
         self.vocab_size = vocab_size
         dtype = shard.dtype
         self._unsigned = np.dtype(f"<u{dtype.itemsize}")  # where a negative id is a large one
-        self._limit = vocab_size
-        if vocab_size is None or vocab_size > np.iinfo(dtype).max:
-            # Every id that is not negative is in so large a vocabulary.
-            self._limit = None
-            if vocab_size is not None and dtype.kind == "i":
-                self._limit = int(np.iinfo(dtype).max) + 1
+        most, self._limit = int(np.iinfo(dtype).max) + 1, None
+        # Every id that is not negative is in a vocabulary of so many.
+        if vocab_size is not None and (vocab_size < most or dtype.kind == "i"):
+            self._limit = min(vocab_size, most)
 
     def __call__(self, begin: int, block: npt.NDArray[np.uint8]) -> str | None:
         """The first fault of the chunk at byte ``begin``, in words, or None."""
-        faults = (self._stranger(begin, block), *self._unframed(begin, block))
+        faults = [self._stranger(begin, block)]
+        faults += (self._other(begin, block, *one) for one in self._frame)
         first = min((fault for fault in faults if fault is not None), default=None)
         return None if first is None else self._explain(*first, begin, block)
 
@@ -86,50 +91,34 @@ class TokenCheck:
         at = begin + int(np.argmax(tokens >= self._limit)) * self._unsigned.itemsize
         return at, f"expected an id of the vocabulary, which has {self.vocab_size}"
 
-    def _unframed(
-        self, begin: int, block: npt.NDArray[np.uint8]
-    ) -> Iterator[tuple[int, str] | None]:
-        """The bytes of the first tokens that differ from the frame, and what is expected there."""
-        for place, expected in enumerate(self.before):
-            what = f"expected {expected} as token {place} of a document"
-            yield self._other(begin, block, expected, place, what)
-        for place, expected in enumerate(reversed(self.after), 1):
-            where = ", the EOD, at the end" if place == 1 else f" as token -{place}"
-            what = f"expected {expected}{where} of a document"
-            yield self._other(begin, block, expected, -place, what)
-
     def _other(
-        self, begin: int, block: npt.NDArray[np.uint8], expected: int, place: int, what: str
+        self, begin: int, block: npt.NDArray[np.uint8], place: int, expected: int, what: str
     ) -> tuple[int, str] | None:
-        """The byte of the first document whose token ``place``, in this chunk, is not ``expected``.
-
-        A place below 0 counts from the end of the document.
+        """The byte of the first document whose token ``place``, in this chunk, is not
+        ``expected``, and ``what`` is expected there.
         """
         index, itemsize = self.index, self.index.header.dtype.itemsize
         tokens = block.view(index.header.dtype)
         numbers = range(index.header.entries - 1)
         # Documents whose token at ``place``, counted from their begin or end, is in this chunk.
         shift = place * itemsize
-        bound = self._end_of if place < 0 else self._begin_of
+        is_end = place < 0
+
+        def bound(document: int) -> int:
+            sequence = index.doc_idx.item(document + is_end)
+            in_file = sequence < index.header.sequences
+            return int(index.pointers.item(sequence)) if in_file else self.bin_bytes
+
         first = bisect_left(numbers, begin - shift, key=bound)
         last = bisect_left(numbers, begin + len(block) - shift, lo=first, key=bound)
         for low in range(first, last, _DOCUMENTS):
             bounds = self._bytes_of(index.doc_idx[low : min(low + _DOCUMENTS, last) + 1])
             filled = bounds[1:] > bounds[:-1]  # a document without tokens has no frame
-            at = ((bounds[1:] if place < 0 else bounds[:-1])[filled] + shift - begin) // itemsize
+            at = ((bounds[1:] if is_end else bounds[:-1])[filled] + shift - begin) // itemsize
             wrong = np.flatnonzero(tokens[at] != expected)
             if wrong.size:
                 return begin + int(at[wrong[0]]) * itemsize, what
         return None
-
-    def _end_of(self, document: int) -> int:
-        return self._begin_of(document + 1)
-
-    def _begin_of(self, document: int) -> int:
-        sequence: int = self.index.doc_idx.item(document)
-        if sequence == self.index.header.sequences:
-            return self.bin_bytes
-        return int(self.index.pointers.item(sequence))
 
     def _bytes_of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The byte at which each sequence begins; for the number after the last, the end of the
@@ -227,7 +216,10 @@ def verify(
             shard.check_current("verified")
             for what, reason in unchecked.items():
                 reasons[what].add(reason)
-            bytes_read += shard.idx_bytes + (0 if quick else _bytes_read(shard))
+            bytes_read += shard.idx_bytes
+            if not quick:
+                width = sum(dtype.itemsize for dtype in shard.tracks.values())
+                bytes_read += shard.tokens.nbytes + width * len(shard.tokens)
         return VerifyReport(
             prefix=dataset.path_prefix,
             documents=dataset.documents,
@@ -241,12 +233,6 @@ def verify(
                 f"{what} ({one})" for what, why in reasons.items() for one in sorted(why) if one
             ),
         )
-
-
-def _bytes_read(shard: Shard) -> int:
-    """The bytes of the .bin and of the tracks."""
-    width = sum(dtype.itemsize for dtype in shard.tracks.values())
-    return shard.tokens.nbytes + width * len(shard.tokens)
 
 
 @dataclass(frozen=True)
@@ -355,7 +341,7 @@ def _check_tokens(
     ``recorded`` is a checksum of either kind, if only a virtual dataset has one.
     """
     in_blocks = bool(recorded) or (manifest is not None and "xxh3_blocks" in manifest.bin)
-    in_order = None if manifest is None or in_blocks else PieceSums(manifest.bin)
+    in_order = None if manifest is None or in_blocks else PieceSums(check.path, manifest.bin)
     sums, whole = bytearray(), xxhash.xxh3_128()
 
     def look(begin: int, block: ByteBlock) -> tuple[str | None, bytes]:
@@ -369,11 +355,11 @@ def _check_tokens(
             sums += blocks
             if recorded:
                 whole.update(block.data)
-            for piece in in_order.add(block.data) if in_order else ():
-                check_piece(check.path, piece)
+            if in_order:
+                in_order.add(block.data)
             stage.add(len(block))
-    for piece in in_order.finish() if in_order else ():
-        check_piece(check.path, piece)
+    if in_order:
+        in_order.finish()
     if recorded and recorded not in (checksum_of_sums(bytes(sums)), whole.hexdigest()):
         raise FormatError(
             f"{check.path}: no checksum of it is {recorded}, as the manifest of the virtual "

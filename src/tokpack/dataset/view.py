@@ -20,6 +20,7 @@ from tokpack.dataset.format import (
     counts_up,
     numbers_in,
     sequence_span,
+    starts_of,
     storage_dtype,
 )
 from tokpack.dataset.manifest import TRACK_DTYPES, Manifest, check_size, checksum_of, manifest_path
@@ -30,7 +31,8 @@ from tokpack.dataset.shards import (
     check_digest,
     frozen,
     is_virtual,
-    open_shards,
+    only_shard,
+    open_shard,
     recorded_shards,
 )
 from tokpack.dataset.track import FilledTrack
@@ -165,14 +167,13 @@ def map_selection(prefix: str, digest: FileDigest, documents: int) -> tuple[byte
             f"{path}: {size} bytes with {width} for a number, expected {documents} numbers of "
             "4 or 8 bytes, as the manifest says: the files do not belong together"
         )
-    dtype = np.dtype("<u4") if width == 4 else np.dtype("<u8")
-    return header, np.frombuffer(buffer, dtype, documents, HEADER_BYTES)
+    return header, np.frombuffer(buffer, np.dtype(f"<u{width}"), documents, HEADER_BYTES)
 
 
 def open_files(prefix: str) -> Shards:
     """The shards of the dataset ``prefix``, which for a view is itself. InputError, FormatError."""
     if not is_virtual(prefix):
-        return open_shards(prefix)
+        return only_shard(open_shard(prefix))
     path = manifest_path(prefix)
     # A writer that replaces a view removes its manifest first and writes the new one last. If it is
     # the same before and after opening, the files in between belong to it.
@@ -180,25 +181,17 @@ def open_files(prefix: str) -> Shards:
         before = identity(path)
         manifest = Manifest.load(prefix)
         if manifest.selection is None:
-            return open_shards(prefix, manifest)
-        shard = _open_view(prefix, manifest)
+            return recorded_shards(prefix, manifest)
+        there = identity(path)
+        if there is None:
+            raise InputError(f"{prefix}: was removed while it was opened")
+        header, numbers = map_selection(prefix, manifest.selection, manifest.documents)
+        base = recorded_shards(prefix, manifest, check=True)
+        index = ViewIndex(prefix, manifest, base, header, numbers)
+        shard = ViewShard(prefix, index, ViewTokens(index, manifest.tokens), there)
         if before == identity(path):
             break
-    starts = np.array([0, len(shard)], np.int64)
-    return Shards(
-        shard.dtype, starts, len(shard), lambda number: shard, only=shard, manifest=manifest
-    )
-
-
-def _open_view(prefix: str, manifest: Manifest) -> ViewShard:
-    assert manifest.selection is not None
-    there = identity(manifest_path(prefix))
-    if there is None:
-        raise InputError(f"{prefix}: was removed while it was opened")
-    header, numbers = map_selection(prefix, manifest.selection, manifest.documents)
-    base = recorded_shards(prefix, manifest, check=True)
-    index = ViewIndex(prefix, manifest, base, header, numbers)
-    return ViewShard(prefix, index, ViewTokens(index, manifest.tokens), there)
+    return only_shard(shard, manifest)
 
 
 class ViewIndex(Index):
@@ -212,17 +205,16 @@ class ViewIndex(Index):
     def __init__(
         self, prefix: str, manifest: Manifest, base: Shards, header: bytes, numbers: Numbers
     ) -> None:
-        set_ = object.__setattr__  # since an Index is frozen
-        set_(self, "name", selection_path(prefix))
-        entries = len(numbers) + 1
-        dtype = storage_dtype(manifest.dtype)
-        set_(self, "header", IndexHeader(dtype, manifest.sequences, entries, multimodal=False))
-        set_(self, "base", base)
-        set_(self, "numbers", numbers)
-        set_(self, "_head", header)
-        set_(self, "manifest", manifest)
-        counts = [record.documents for record in base.records]
-        set_(self, "document_starts", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+        dtype, entries = storage_dtype(manifest.dtype), len(numbers) + 1
+        self.__dict__.update(  # since an Index is frozen
+            name=selection_path(prefix),
+            header=IndexHeader(dtype, manifest.sequences, entries, multimodal=False),
+            base=base,
+            numbers=numbers,
+            _head=header,
+            manifest=manifest,
+            document_starts=starts_of([record.documents for record in base.records]),
+        )
 
     base: Shards
     numbers: Numbers
@@ -305,16 +297,6 @@ class ViewIndex(Index):
                 text[0, targets[row] : targets[row] + len(tokens)] = as_integers(tokens)
         out[:] = text[0].astype(as_integers(out).dtype).view(out.dtype)
 
-    def check_base(self) -> None:
-        """Raise FormatError if a dataset of the base is broken or has changed."""
-        for number, shard in enumerate(self.base):
-            shard.validate()
-            check_digest(self._prefix, shard, self.base.records[number])
-
-    @property
-    def _prefix(self) -> str:
-        return self.name.removesuffix(".selection")
-
     @cached_property
     def is_simple(self) -> bool:
         """Whether every document of the base is one sequence, so that both have the same number."""
@@ -366,10 +348,10 @@ class ViewIndex(Index):
         return frozen(_concatenated(parts)), doc_idx
 
     def _differs(self, what: str, now: int, then: int) -> FormatError:
+        path = manifest_path(self.name.removesuffix(".selection"))
         return FormatError(
-            f"{manifest_path(self._prefix)}: {what} are {then}, but the documents that "
-            f"{self.name} lists have {now}: a dataset has changed, or the files do not belong "
-            "together; select again"
+            f"{path}: {what} are {then}, but the documents that {self.name} lists have {now}: a "
+            "dataset has changed, or the files do not belong together; select again"
         )
 
     def _checked(self, numbers: Numbers, begin: int) -> Int64s:
@@ -445,7 +427,10 @@ class ViewShard(Shard):
 
     def validate(self) -> None:
         """Check every entry of the selection, and of the indices of the base. FormatError."""
-        self.index.check_base()
+        base = self.index.base
+        for shard, record in zip(base, base.records, strict=True):
+            shard.validate()
+            check_digest(self.prefix, shard, record)
         _ = self.index.lengths
 
     @property

@@ -25,13 +25,12 @@ from tokpack.dataset.manifest import (
     MANIFEST_VERSION,
     PIECES_VERSION,
     FileDigest,
-    HashingReader,
     Manifest,
     PieceSums,
-    check_piece,
     is_manifest,
     manifest_path,
     plain_facts,
+    write_digested,
 )
 from tokpack.dataset.mapped import LazyTokens, StoredTokens, scan
 from tokpack.dataset.outputs import TRACK
@@ -99,16 +98,13 @@ class NewDataset:
         FormatError if it does not match its ``digest``: otherwise damaged bytes would get a new
         checksum that says they are right.
         """
-        sums = PieceSums(digest) if digest else None
-        path = bin_path(shard.prefix)
-
-        def check(data: memoryview) -> None:
-            for piece in sums.add(data) if sums else ():
-                check_piece(path, piece)
-
-        self.copy(shard, 0, shard.tokens.nbytes, "merged", on_bytes, look=check)
-        for piece in sums.finish() if sums else ():
-            check_piece(path, piece)
+        size = shard.tokens.nbytes
+        if digest is None:
+            self.copy(shard, 0, size, "merged", on_bytes)
+            return
+        sums = PieceSums(bin_path(shard.prefix), digest)
+        self.copy(shard, 0, size, "merged", on_bytes, look=sums.add)
+        sums.finish()
 
     def copy(
         self,
@@ -206,9 +202,7 @@ class NewDataset:
                 f"{self._path}: {self._bytes} bytes were written, expected {expected}: an input "
                 "changed while it was read; run again"
             )
-        index = HashingReader(index_chunks(dtype, lengths, doc_idx, modes))
-        self._files.write(path, index)
-        return index.digest
+        return write_digested(path, index_chunks(dtype, lengths, doc_idx, modes), self._files.write)
 
 
 class JoinedDataset(NewDataset):
@@ -445,19 +439,15 @@ class MMapIndexedDatasetBuilder:
             raise UsageError(
                 f"{self._path}: sequence {number} holds {ids.dtype}, token ids are integers"
             )
-        if ids.size and not np.can_cast(ids.dtype, self._dtype):
-            self._check_range(ids, number)
-        return np.ascontiguousarray(ids, self._dtype).reshape(-1)
-
-    def _check_range(self, ids: npt.NDArray[Any], number: int) -> None:
         low, high = self._range.min, self._range.max
-        if int(ids.min()) >= low and int(ids.max()) <= high:
-            return
-        bad = next(int(token) for token in ids.flat if not low <= int(token) <= high)
-        raise UsageError(
-            f"{self._path}: token id {bad} in sequence {number} does not fit {self._dtype} "
-            f"({low} to {high}): choose a wider dtype"
-        )
+        fits = not ids.size or np.can_cast(ids.dtype, self._dtype)
+        if not fits and not low <= int(ids.min()) <= int(ids.max()) <= high:
+            bad = next(int(token) for token in ids.flat if not low <= int(token) <= high)
+            raise UsageError(
+                f"{self._path}: token id {bad} in sequence {number} does not fit {self._dtype} "
+                f"({low} to {high}): choose a wider dtype"
+            )
+        return np.ascontiguousarray(ids, self._dtype).reshape(-1)
 
     def _end_open_document(self) -> None:
         if self._doc_idx[-1] != len(self._lengths):

@@ -17,8 +17,8 @@ from tokpack.dataset import (
     read_tracks,
     shard_fingerprint,
 )
-from tokpack.dataset.format import bin_path
-from tokpack.dataset.manifest import TRAINED_TRACKS, Manifest, ShardRecord, checksum_of
+from tokpack.dataset.format import bin_path, starts_of
+from tokpack.dataset.manifest import TRAINED_TRACKS, Manifest, ShardRecord
 from tokpack.dataset.mapped import scan
 from tokpack.dataset.merge import InputShard, MergeInput, check_same
 from tokpack.dataset.table import import_parquet, plain_ids
@@ -57,12 +57,12 @@ class Base:
             for shard in one.shards:
                 if places.setdefault(shard.record.prefix, len(self.records)) == len(self.records):
                     self.records.append(shard.record)
-        self.starts = starts([record.documents for record in self.records])
-        self.firsts = starts([dataset.documents for dataset in datasets])
+        self.starts = starts_of([record.documents for record in self.records])
+        self.firsts = starts_of([dataset.documents for dataset in datasets])
         self.before: dict[int, int] = {}  # documents before those of a record, in its dataset
         self.moves = []  # how much larger the number of a document is, for the shards of each input
         for one in self.inputs:
-            here = starts([shard.record.documents for shard in one.shards])[:-1]
+            here = starts_of([shard.record.documents for shard in one.shards])[:-1]
             places_here = [places[shard.record.prefix] for shard in one.shards]
             for place, first in zip(places_here, here.tolist(), strict=True):
                 self.before.setdefault(place, first)
@@ -75,9 +75,8 @@ class Base:
         for record in self.records:
             yield open_shard(record.prefix)
 
-    def record(self, number: int, prefix: str) -> ShardRecord:
-        """The record of a shard for a view, in which it is called ``prefix``."""
-        one = self.records[number]
+    def record(self, one: ShardRecord, prefix: str) -> ShardRecord:
+        """One of the records for a view, in which it is called ``prefix``."""
         return replace(one, prefix=prefix, xxh3_128=one.xxh3_128 or self.sums.get(one.prefix, ""))
 
     def numbers(self, dataset: int, documents: Int64s) -> Int64s:
@@ -107,26 +106,14 @@ def _merge_input(dataset: MMapIndexedDataset) -> MergeInput:
     records = dataset.records if view is None else view.base.records
     shards = []
     for number, shard in enumerate(dataset.shards() if view is None else view.base):
-        record = records[number] if records else None
+        if records and records[number].fingerprint:
+            record = replace(records[number], prefix=piece_prefix(prefix, records[number]))
+        else:
+            manifest = Manifest.find(shard.prefix)
+            record = ShardRecord.of(shard, manifest, f"{shard_fingerprint(shard):016x}")
         multimodal = shard.index.header.multimodal if len(shard) else None
-        shards.append(
-            InputShard(_full_record(prefix, shard, record), shard.identity, None, multimodal)
-        )
+        shards.append(InputShard(record, shard.identity, None, multimodal))
     return MergeInput(prefix, dataset.dtype, shards, dataset.manifest, dataset.pairs)
-
-
-def _full_record(prefix: str, shard: Shard, record: ShardRecord | None) -> ShardRecord:
-    if record is not None and record.fingerprint:
-        return replace(record, prefix=piece_prefix(prefix, record))
-    manifest = Manifest.find(shard.prefix)
-    digest = checksum_of(manifest.bin) if manifest is not None else ""
-    tracks = manifest.track_sums if manifest is not None else {}
-    return ShardRecord.of(shard, shard.prefix, digest, f"{shard_fingerprint(shard):016x}", tracks)
-
-
-def starts(counts: Sequence[int]) -> Int64s:
-    """The sum of the counts before each, and of all: int64 [n + 1]."""
-    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 Result = TypeVar("Result")
@@ -199,7 +186,7 @@ def _scan_shard(
             at = begin // width
             parts = map(are_trained, read_tracks(shard, tracks, at, at + len(tokens)))
             trained = np.concatenate([*parts])
-            spans = np.concatenate([[0], np.cumsum(trained)])[spans]
+            spans = starts_of(trained)[spans]
             tokens = tokens[trained]
         return look(first + int(numbers[run]), tokens, spans)
 

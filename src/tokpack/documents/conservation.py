@@ -151,7 +151,8 @@ class Reencoder:
         recipe = self._recipe
         purpose = Reencoder, recipe.special_tokens, recipe.frame
         with borrowed(recipe.tokenizer, purpose, self._encoder) as encoder:
-            for number, one in _alone(part):
+            whole = ((number, Part(number, "whole", 0, 0, 0)) for number in part.sources)
+            for number, one in whole if part.kind == "files" else [(part.source, part)]:
                 source = self._sources[number]
                 limit = recipe.limits[number] if recipe.limits else None
                 most = recipe.max_document_bytes
@@ -191,14 +192,6 @@ class Reencoder:
         frame, inner = self._recipe.frame, spans.copy()
         inner[encoded.lengths > 0] += [len(frame.before), -len(frame.after)]
         return self._bytes.unlike(encoded.ids, inner, documents.data, documents.spans)
-
-
-def _alone(part: Part) -> Iterator[tuple[int, Part]]:
-    """The sources of a part, each with its own part."""
-    if part.kind == "files":
-        yield from ((number, Part(number, "whole", 0, 0, 0)) for number in part.sources)
-    else:
-        yield part.source, part
 
 
 Digests = npt.NDArray[np.uint64]
@@ -287,7 +280,16 @@ def compare_with_inputs(
     else:  # the first records of an input are those of its first part
         parts = [Part(number, "whole", 0, 0, one.size) for number, one in enumerate(sources)]
     read = _Inputs(again, sources, parts, workers, progress)
-    return _compared(dataset, read, _of_dataset(dataset, workers, progress))
+    digests = np.zeros(dataset.documents, np.uint64)
+    stage = ProgressStage(progress, "dataset", dataset.token_count * dataset.dtype.itemsize)
+
+    def look(first: int, tokens: npt.NDArray[Any], spans: npt.NDArray[np.int64]) -> None:
+        digests[first : first + len(spans)] = _digests(tokens, spans)
+
+    ends = document_ends(dataset.sizes, dataset.doc_idx)
+    for size, _ in scan_documents(dataset, ends, look, threads=workers):
+        stage.add(size)
+    return _compared(dataset, read, digests)
 
 
 class _Read(NamedTuple):
@@ -364,19 +366,6 @@ def _digests(tokens: npt.NDArray[Any], spans: npt.NDArray[np.int64]) -> Digests:
     digests = np.ascontiguousarray(token_digests(tokens, spans)).view(np.uint64)[:, 0].copy()
     digests[digests == 0] = 1
     digests[spans[:, 0] == spans[:, 1]] = 0
-    return digests
-
-
-def _of_dataset(dataset: MMapIndexedDataset, threads: int, progress: Show | bool | None) -> Digests:
-    ends = document_ends(dataset.sizes, dataset.doc_idx)
-    digests = np.zeros(dataset.documents, np.uint64)
-    stage = ProgressStage(progress, "dataset", dataset.token_count * dataset.dtype.itemsize)
-
-    def look(first: int, tokens: npt.NDArray[Any], spans: npt.NDArray[np.int64]) -> None:
-        digests[first : first + len(spans)] = _digests(tokens, spans)
-
-    for size, _ in scan_documents(dataset, ends, look, threads=threads):
-        stage.add(size)
     return digests
 
 

@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tokpack.dataset import Manifest
     from tokpack.progress import Show
-    from tokpack.sources import DocumentBatch, Source
+    from tokpack.sources import Source
     from tokpack.storage import PathLike
     from tokpack.tokenizers import Tokenizer, TokenizerFiles
 
@@ -64,24 +64,6 @@ class Form(NamedTuple):
     shown: Shown
 
 
-class Unit(Protocol):
-    """The unit in which documents and evaluation texts are compared: words or tokens."""
-
-    name: UnitName
-    size: int  # how much one unit counts at most
-
-    def of_texts(self, texts: Sequence[bytes]) -> Iterator[list[Form]]:
-        """The forms of each text, the plain one first."""
-
-    def of_document(self, tokens: Ids) -> list[Form]:
-        """The forms of a document of an evaluation set, without its frame."""
-
-    def find(self, phrases: _core.Phrases, tokens: Ids, spans: Int64s) -> Int64s:
-        """The places of phrases in documents: (document, begin, end, phrase) in tokens, [hits,
-        4].
-        """
-
-
 class Words:
     """Words, as `_core.words` cuts text: documents by their tokens, texts as they are.
 
@@ -90,7 +72,7 @@ class Words:
     """
 
     name: UnitName = "words"
-    size = _WORD
+    size = _WORD  # how much one word counts at most
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._pieces = tokenizer.pieces()
@@ -99,20 +81,25 @@ class Words:
         self._encoder = tokenizer.encoder(dtype="int32")
 
     def of_texts(self, texts: Sequence[bytes]) -> Iterator[list[Form]]:
+        """The forms of each text, the plain one first."""
         for text in texts:
             forms = _forms_of_text(text)
             with suppress(TokenizerError):  # the tokenizer may not be able to encode it
-                encoded = self._encoder.encode(np.frombuffer(text, np.uint8), _whole(text))
+                whole = np.array([[0, len(text)]])
+                encoded = self._encoder.encode(np.frombuffer(text, np.uint8), whole)
                 ids = np.array(encoded.ids, np.uint32)
-                given_back = self._text(ids)
                 if not np.array_equal(self._core.hashes(ids), forms[0].tokens):
-                    forms.append(_form(given_back))
+                    forms.append(_form(self._text(ids)))
             yield forms
 
     def of_document(self, tokens: Ids) -> list[Form]:
+        """The forms of a document of an evaluation set, without its frame."""
         return _forms_of_text(self._text(tokens))
 
     def find(self, phrases: _core.Phrases, tokens: Ids, spans: Int64s) -> Int64s:
+        """The places of phrases in documents: (document, begin, end, phrase) in tokens, [hits,
+        4].
+        """
         return self._core.find(phrases, tokens, spans)
 
     def _text(self, tokens: Ids) -> bytes:
@@ -121,7 +108,10 @@ class Words:
 
 
 class Tokens:
-    """Tokens: a text is encoded once with each text that may stand beside it."""
+    """Tokens: a text is encoded once with each text that may stand beside it.
+
+    The methods are those of ``Words``.
+    """
 
     name: UnitName = "tokens"
     size = 1
@@ -158,8 +148,7 @@ class Tokens:
         return Form(tokens, np.ones(len(tokens), np.uint8), shown)
 
 
-def _whole(text: bytes) -> Int64s:
-    return np.array([[0, len(text)]])
+Unit = Words | Tokens  # in which documents and evaluation texts are compared
 
 
 def _forms_of_text(text: bytes) -> list[Form]:
@@ -186,13 +175,6 @@ def spelled(ids: list[int], tokenizer: Tokenizer | None) -> str:
         return ""
 
 
-class EvaluationText(NamedTuple):
-    """The origin of a text: ``line`` is its record or document in ``source``, counted from 1."""
-
-    source: int
-    line: int
-
-
 class EvaluationSet:
     """The phrases of evaluation texts, and the origin of each.
 
@@ -207,10 +189,13 @@ class EvaluationSet:
         self.short = 0
         self._ngram, self._shortest = ngram, shortest
         self._forms: list[Form] = []
-        self._origins: list[EvaluationText] = []  # the origin of each form
+        self._origins: list[tuple[int, int]] = []  # the source and the line of each form
 
-    def add(self, origin: EvaluationText, forms: Sequence[Form]) -> None:
-        """Add a text in all its forms, the plain one first."""
+    def add(self, line: int, forms: Sequence[Form]) -> None:
+        """Add a text in all its forms, the plain one first.
+
+        ``line`` is its record or document in the last source, counted from 1.
+        """
         self.texts += 1
         plain, *others = forms
         least = self._shortest * self.unit.size
@@ -221,7 +206,7 @@ class EvaluationSet:
         chosen = [one for one in chosen if int(one.sizes.sum()) >= least]
         self.short += not chosen
         self._forms += chosen
-        self._origins += [origin] * len(chosen)
+        self._origins += [(len(self.names) - 1, line)] * len(chosen)
 
     def phrases(self) -> Phrases:
         """The phrases to search for. UsageError if there are none."""
@@ -305,35 +290,6 @@ def _is_inside(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> bool:
     return bool((windows == part).all(axis=1).any())
 
 
-def read_evaluation_sets(
-    names: Sequence[str],
-    unit: Unit,
-    why_no_text: str,
-    like: MMapIndexedDataset,
-    *,
-    keys: Sequence[str],
-    ngram: int,
-    shortest: int,
-) -> EvaluationSet:
-    """Read the texts of files, as encode reads them, and of datasets.
-
-    ``unit`` is of the tokenizer of the datasets that are searched; ``like`` is one of these.
-    ``why_no_text`` is the reason why texts cannot be encoded, if they cannot. InputError for a bad
-    record, TokenizerError if texts cannot be encoded, UsageError for a dataset of another
-    tokenizer.
-    """
-    result = EvaluationSet(unit, ngram, shortest)
-    for name in names:
-        if MMapIndexedDataset.exists(name):
-            _add_dataset(result, name, like)
-            continue
-        if why_no_text:
-            raise TokenizerError(f"{name}: its texts cannot be encoded: {why_no_text}")
-        for source in discover([name]):
-            _add_source(result, source, keys)
-    return result
-
-
 def check_tokenizers(datasets: Sequence[MMapIndexedDataset], advice: str) -> None:
     """Raise UsageError if datasets were made with different tokenizers, by their manifests."""
     named = [(one.path_prefix, one.tokenizer) for one in datasets]
@@ -348,39 +304,32 @@ def check_tokenizers(datasets: Sequence[MMapIndexedDataset], advice: str) -> Non
 
 
 def _add_source(result: EvaluationSet, source: Source, keys: Sequence[str]) -> None:
-    number = len(result.names)
+    """Add the texts of a file, as encode reads them. InputError for a bad record."""
     result.names.append(source.name)
     lines = 0
     for part in make_parts([source], ways=1):
         read_lines = 0
         with closing(read(source, part, keys)) as batches:
             for batch in batches:
-                texts = _texts_in(batch, source.name, lines)
+                for bad in batch.bad:
+                    more = bad.keys_there and f"; {bad.keys_there}: name one with {option('keys')}"
+                    raise InputError(f"{source.name}:{lines + bad.line + 1}: {bad.reason}{more}")
+                texts = [
+                    (lines + int(line) + 1, documents.text(index).strip())
+                    for documents in batch.documents.values()
+                    for index, line in enumerate(documents.lines.tolist())
+                ]
                 for begin in range(0, len(texts), _TEXTS_AT_ONCE):
                     some = texts[begin : begin + _TEXTS_AT_ONCE]
                     each = result.unit.of_texts([text for _, text in some])
                     for (line, _), forms in zip(some, each, strict=True):
-                        result.add(EvaluationText(number, line), forms)
+                        result.add(line, forms)
                 read_lines += batch.lines
         lines += read_lines
 
 
-def _texts_in(batch: DocumentBatch, name: str, lines: int) -> list[tuple[int, bytes]]:
-    """The line, from 1, and the text of each document in a batch; ``lines`` are before the
-    batch.
-    """
-    for bad in batch.bad:
-        there = bad.keys_there and f"; {bad.keys_there}: name one with {option('keys')}"
-        raise InputError(f"{name}:{lines + bad.line + 1}: {bad.reason}{there}")
-    return [
-        (lines + int(line) + 1, documents.text(index).strip())
-        for documents in batch.documents.values()
-        for index, line in enumerate(documents.lines.tolist())
-    ]
-
-
 def _add_dataset(result: EvaluationSet, name: str, like: MMapIndexedDataset) -> None:
-    number = len(result.names)
+    """Add the documents of a dataset. UsageError if it is of another tokenizer than ``like``."""
     result.names.append(prefix_of(name))
     with MMapIndexedDataset(name, verify=True) as dataset:
         check_tokenizers([dataset, like], "name the texts in place of the evaluation set's dataset")
@@ -389,7 +338,7 @@ def _add_dataset(result: EvaluationSet, name: str, like: MMapIndexedDataset) -> 
         for document in range(dataset.documents):
             tokens = plain_ids(dataset.document(document))
             inner = tokens[before : len(tokens) - behind]
-            result.add(EvaluationText(number, document + 1), result.unit.of_document(inner))
+            result.add(document + 1, result.unit.of_document(inner))
 
 
 SPANS_SUFFIX = ".spans.parquet"
@@ -471,15 +420,16 @@ def decontaminate(
     datasets', TokenizerError if there is none; otherwise as ``dedup``.
     """
     keys = [keys] if isinstance(keys, str) else list(keys)
-    common = _common_of(common)
-    _check(unit, ngram, shortest, common)
+    common = _checked(unit, ngram, shortest, common)
     prefixes, sets = prefixes_of(paths_of(inputs)), paths_of(against, option("against"))
     if not prefixes or not sets:
         raise UsageError(
             "nothing to compare: name datasets by their prefixes, and evaluation sets with "
             + option("against")
         )
-    path = _table_path(output, table)
+    path = None if table is None else os.fspath(table)
+    if path is None and output is not None:
+        path = os.fspath(output) + SPANS_SUFFIX
     rules: dict[str, Any] = {"against": sets, "unit": unit, "ngram": ngram}
     rules |= {"shortest": shortest, "common": common}
     with ExitStack() as stack:
@@ -491,21 +441,23 @@ def decontaminate(
         lookup = find_tokenizer(datasets[0], **tokenizer)
         if lookup.tokenizer and lookup.note:
             raise UsageError(f"{lookup.note}: texts would have other ids than in the dataset")
-        if unit == "words" and lookup.tokenizer is None:
+        if unit == "tokens":
+            compared: Unit = Tokens(lookup.tokenizer)
+        elif lookup.tokenizer is not None:
+            compared = Words(lookup.tokenizer)
+        else:
             raise TokenizerError(
                 f"{lookup.note}; datasets of ids alone are compared with {option('unit', 'tokens')}"
             )
-        evaluation = read_evaluation_sets(
-            sets,
-            Words(lookup.tokenizer)
-            if unit == "words" and lookup.tokenizer
-            else Tokens(lookup.tokenizer),
-            "" if lookup.tokenizer else lookup.note,
-            datasets[0],
-            keys=keys,
-            ngram=ngram,
-            shortest=shortest,
-        )
+        evaluation = EvaluationSet(compared, ngram, shortest)
+        for name in sets:
+            if MMapIndexedDataset.exists(name):
+                _add_dataset(evaluation, name, datasets[0])
+                continue
+            if lookup.tokenizer is None:
+                raise TokenizerError(f"{name}: its texts cannot be encoded: {lookup.note}")
+            for source in discover([name]):
+                _add_source(evaluation, source, keys)
         search = _Search(datasets, evaluation, common)
         search.run(progress, threads, view.base.sums if view else None)
         if path is not None and files is not None:
@@ -520,14 +472,14 @@ def decontaminate(
         return search.result(manifest, prefixes)
 
 
-def _common_of(value: float | str) -> float:
-    """A number of documents, or a share of them below 1; 0 for any number. UsageError."""
-    number = as_share("common", value) or 0
-    is_all = isinstance(value, str) and value.endswith("%") and number >= 1
-    return 0 if is_all else number
+def _checked(unit: str, ngram: int, shortest: int, common: float | str) -> float:
+    """What ``common`` is: a number of documents, or a share of them below 1; 0 for any number.
 
-
-def _check(unit: str, ngram: int, shortest: int, common: float) -> None:
+    UsageError for options outside of their range.
+    """
+    number = as_share("common", common) or 0
+    if isinstance(common, str) and common.endswith("%") and number >= 1:
+        number = 0
     if unit not in get_args(UnitName):
         raise UsageError(f"{option('unit', unit)}: expected one of {', '.join(get_args(UnitName))}")
     if not 1 <= shortest <= ngram:
@@ -535,16 +487,11 @@ def _check(unit: str, ngram: int, shortest: int, common: float) -> None:
             f"{option('shortest', shortest)}: expected 1 to {option('ngram', ngram)}, below which "
             "a text is searched for whole"
         )
-    if common < 0:
+    if number < 0:
         raise UsageError(
-            f"{option('common', common)}: expected a number of documents, a share below 1, or 0"
+            f"{option('common', number)}: expected a number of documents, a share below 1, or 0"
         )
-
-
-def _table_path(output: PathLike | None, table: PathLike | None) -> str | None:
-    if table is not None:
-        return os.fspath(table)
-    return None if output is None else os.fspath(output) + SPANS_SUFFIX
+    return number
 
 
 def _new_files(
@@ -621,9 +568,35 @@ class _Search:
             for ends, dataset in zip(self._ends, self._datasets, strict=True)
         )
         stage = ProgressStage(progress, "decontaminate", size)
+        unit, core = self._evaluation.unit, self._phrases.core
+
+        def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> Int64s:
+            matches = unit.find(core, tokens, spans)
+            matches[:, 0] += first
+            return matches
+
         for dataset, ends in zip(self._datasets, self._ends, strict=True):
-            hits = self._hits(dataset, ends, stage, threads, sums)
-            self._spans.append(_Spans(hits))
+            most = self._common if self._common >= 1 else self._common * (len(ends) - 1)
+            counts = np.zeros(len(self._phrases.lengths), np.int64)
+            is_spared = np.zeros(len(ends) - 1, np.bool_)
+            hits: list[Int64s] = []
+            for size, matches in scan_documents(dataset, ends, look, threads=threads, sums=sums):
+                stage.add(size)
+                if not len(matches):
+                    continue
+                is_spared[matches[:, 0]] = True
+                here = (matches[:, 0] - matches[0, 0]) * len(counts) + matches[:, 3]
+                np.add.at(counts, np.unique(here) % len(counts), 1)
+                # Hits of phrases that are common by now are dropped, to save memory.
+                hits.append(matches[_is_rare(counts, most)[matches[:, 3]]])
+            np.maximum(self._documents_with, counts, out=self._documents_with)
+            rare = _is_rare(counts, most)
+            self._is_common |= ~rare
+            none = np.zeros((0, 4), np.int64)
+            kept = np.concatenate([none, *(one[rare[one[:, 3]]] for one in hits)])
+            is_spared[kept[:, 0]] = False
+            self._spared += int(np.count_nonzero(is_spared))
+            self._spans.append(_Spans(kept))
 
     @property
     def kept(self) -> Int64s:
@@ -638,70 +611,34 @@ class _Search:
             are_kept = np.repeat(are_kept[::2] & are_kept[1::2], 2)
         return are_kept
 
-    def _hits(
-        self,
-        dataset: MMapIndexedDataset,
-        ends: Int64s,
-        stage: ProgressStage,
-        threads: int,
-        sums: dict[str, str] | None,
-    ) -> Int64s:
-        """The places of phrases that are not common: (document, begin, end, phrase), [hits, 4]."""
-        unit, core = self._evaluation.unit, self._phrases.core
-        most = self._common if self._common >= 1 else self._common * (len(ends) - 1)
-        counts = np.zeros(len(self._phrases.lengths), np.int64)
-        is_spared = np.zeros(len(ends) - 1, np.bool_)
-        hits: list[Int64s] = []
-
-        def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> Int64s:
-            matches = unit.find(core, tokens, spans)
-            matches[:, 0] += first
-            return matches
-
-        for size, matches in scan_documents(dataset, ends, look, threads=threads, sums=sums):
-            stage.add(size)
-            if not len(matches):
-                continue
-            is_spared[matches[:, 0]] = True
-            here = (matches[:, 0] - matches[0, 0]) * len(counts) + matches[:, 3]
-            np.add.at(counts, np.unique(here) % len(counts), 1)
-            # Hits of phrases that are common by now are dropped, to save memory.
-            hits.append(matches[_is_rare(counts, most)[matches[:, 3]]])
-        np.maximum(self._documents_with, counts, out=self._documents_with)
-        rare = _is_rare(counts, most)
-        self._is_common |= ~rare
-        kept = np.concatenate([np.zeros((0, 4), np.int64), *(one[rare[one[:, 3]]] for one in hits)])
-        is_spared[kept[:, 0]] = False
-        self._spared += int(np.count_nonzero(is_spared))
-        return kept
-
     def write(
         self, path: str, files: NewFiles, made_by: Mapping[str, Any], tokenizer: Tokenizer | None
     ) -> None:
         """Write the table of spans."""
-        arrow = import_parquet()
-        names = arrow.dictionary(arrow.int32(), arrow.string())
         numbers = ("document", "begin", "end", "matches")
-        schema = {
-            "dataset": names,
-            **dict.fromkeys(numbers, arrow.int64()),
-            "against": names,
-            "line": arrow.int64(),
-            "text": arrow.string(),
+        kinds: dict[str, str | Sequence[str]] = {
+            "dataset": [dataset.path_prefix for dataset in self._datasets],
+            **dict.fromkeys(numbers, "int64"),
+            "against": self._evaluation.names,
+            "line": "int64",
+            "text": "string",
         }
-        prefixes = [dataset.path_prefix for dataset in self._datasets]
-        texts = {"dataset": prefixes, "against": self._evaluation.names}
-        table = NewTable(path, files, schema, made_by, texts)
+        table = NewTable(path, files, kinds, made_by)
         for number, (dataset, spans) in enumerate(zip(self._datasets, self._spans, strict=True)):
             for begin in range(0, len(spans), _STEP):
                 part = slice(begin, begin + _STEP)
                 phrase = spans.phrase[part]
+                places = (spans.document[part], spans.begin[part], spans.end[part])
+                texts = []  # of the first tokens of each span
+                for document, first, end in zip(*(one.tolist() for one in places), strict=True):
+                    tokens = dataset.document(document)[first : min(end, first + _TEXT_TOKENS)]
+                    texts.append(spelled(tokens.tolist(), tokenizer))
                 columns: dict[str, npt.NDArray[Any]] = {
                     "dataset": np.full(len(phrase), number),
                     **{name: getattr(spans, name)[part] for name in numbers},
                     "against": self._phrases.sources[phrase],
                     "line": self._phrases.lines[phrase],
-                    "text": _texts(dataset, spans, part, tokenizer),
+                    "text": np.array(texts, object),
                 }
                 table.append(columns)
         table.close()
@@ -743,15 +680,3 @@ class _Search:
 def _is_rare(counts: Int64s, most: float) -> npt.NDArray[np.bool_]:
     """Whether each phrase is in at most ``most`` documents; 0: any number counts as few."""
     return counts <= most if most else np.ones(len(counts), bool)
-
-
-def _texts(
-    dataset: MMapIndexedDataset, spans: _Spans, part: slice, tokenizer: Tokenizer | None
-) -> npt.NDArray[Any]:
-    """The first tokens of spans as text; "" without a tokenizer."""
-    result = []
-    triples = (spans.document[part], spans.begin[part], spans.end[part])
-    for document, begin, end in zip(*(one.tolist() for one in triples), strict=True):
-        tokens = dataset.document(document)[begin : min(end, begin + _TEXT_TOKENS)]
-        result.append(spelled(tokens.tolist(), tokenizer))
-    return np.array(result, object)

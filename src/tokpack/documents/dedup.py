@@ -7,6 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.dataset import MMapIndexedDataset, are_trained, trained_ends
-from tokpack.dataset.format import document_ends, prefixes_of
+from tokpack.dataset.format import document_ends, prefixes_of, starts_of
 from tokpack.dataset.table import (
     OWN,
     DocumentTable,
@@ -83,28 +84,12 @@ def token_hashes(
         on_bytes(size)
 
 
-def joined_keys(keys: Keys, together: int) -> Keys:
-    """One key from those of ``together`` documents that follow each other: uint64 [documents /
-    together, 2].
-    """
-    data = np.ascontiguousarray(keys).view(np.uint8).ravel()
-    ends = np.arange(0, len(data) + 1, 16 * together)
-    digests = _core.text_digests(data.data, np.stack([ends[:-1], ends[1:]], axis=1))
-    return digests.view(np.uint64)
-
-
-def equal_documents(keys: Keys, *, threads: int) -> Iterator[Int64s]:
-    """Pairs of documents with equal keys, [pairs, 2]: the first of each key with each of the
-    others.
-
-    A key is one number or two: uint64 [documents] or [documents, 2].
-    """
-    yield from pairs_of_parts(keys, neighbours=False, threads=threads)
-
-
 def pairs_of_parts(keys: Keys, *, neighbours: bool, threads: int) -> Iterator[Int64s]:
-    """The pairs of ``_core.equal_pairs`` for all keys, in order; each thread takes a share at a
-    time.
+    """Pairs of documents with equal keys, [pairs, 2]: the first of each key with each of the
+    others, and with ``neighbours`` as ``_core.equal_pairs`` says.
+
+    A key is one number or two: uint64 [documents] or [documents, 2]. Each thread takes a share at a
+    time; pairs come in order.
     """
     parts = -(-max(len(keys), 1) // _PART)
     threads = min(threads or usable_cores(), parts)
@@ -195,96 +180,6 @@ class NearRules(NamedTuple):
         return 1.0 - (1.0 - similarity**self.rows) ** self.bands
 
 
-def find_near(
-    datasets: Sequence[MMapIndexedDataset],
-    ends: Sequence[Int64s],
-    candidates: Int64s,
-    rules: NearRules,
-    new: NewFiles,
-    *,
-    together: int,
-    threads: int,
-    on_bytes: Callable[[int], None],
-) -> Int64s:
-    """The first near copy of each candidate, or itself if it is the first: numbers of documents.
-
-    ``candidates``, ascending, are numbers of documents with tokens, through all datasets; ``ends``
-    are those of ``scan_documents`` for each. The relation is made transitive: a copy of a copy
-    belongs to the first. With ``together`` 2 they are numbers of pairs, which are copies if both of
-    their documents are. The result does not depend on threads. It takes 8 bytes for each band of a
-    document, and 8 more, on the disk of ``new``; in memory the sorting of one part of a band.
-    """
-    shape = together, rules.bands, len(candidates)
-    hashes = new.scratch(math.prod(shape), np.uint64).reshape(shape)
-    documents = together * candidates
-    _sign(datasets, ends, documents, rules, hashes, threads=threads, on_bytes=on_bytes)
-    for others in hashes[1:]:  # the hashes of a pair are those of its two documents
-        for band in range(rules.bands):
-            hashes[0, band] *= _PAIR_BASE
-            hashes[0, band] += others[band]
-    parents = new.scratch(len(candidates), np.int64)
-    parents[:] = np.arange(len(candidates))
-    compare = _Comparison(datasets, documents, rules, together)
-    with ThreadPoolExecutor(threads or usable_cores()) as pool:
-        for band in range(rules.bands):
-            for pairs in pairs_of_parts(hashes[0, band], neighbours=rules.verify, threads=threads):
-                for some in _firsts_and_neighbours(pairs):
-                    # Copies are kept as trees. A pair that is in one tree already adds nothing, so
-                    # it need not be compared.
-                    apart = _core.separate_pairs(parents, some)
-                    if rules.verify:
-                        apart = compare.alike(apart, pool)
-                    _core.join_pairs(parents, apart)
-    # A parent never has a larger number than its child: so one pass in order finds all roots.
-    return candidates[_roots(parents)]
-
-
-def have_trained(
-    datasets: Sequence[MMapIndexedDataset], ends: Sequence[Int64s]
-) -> npt.NDArray[np.bool_]:
-    """Whether each document of all datasets has a trained token: bool [documents]."""
-    counts = []
-    for dataset, bounds in zip(datasets, ends, strict=True):
-        tracks = trained_tracks(dataset)
-        counts.append(trained_ends(dataset.shards(), tracks, bounds) if tracks else bounds)
-    return np.concatenate([np.diff(one) > 0 for one in counts])
-
-
-def _sign(
-    datasets: Sequence[MMapIndexedDataset],
-    ends: Sequence[Int64s],
-    documents: Int64s,
-    rules: NearRules,
-    out: npt.NDArray[np.uint64],
-    *,
-    threads: int,
-    on_bytes: Callable[[int], None],
-) -> None:
-    """Write the hashes of the bands to ``out``, [together, bands, candidates].
-
-    ``documents`` are the first ones of candidates. Two that a pair has share the rows of a band:
-    each has half of them. So pairs meet with the probability that documents do which are as alike,
-    and do not meet only because they have the same preferred answer, as many may.
-    """
-    together, base = len(out), 0
-    for dataset, bounds in zip(datasets, ends, strict=True):
-
-        def look(first: int, tokens: Any, spans: Int64s, base: int = base) -> None:
-            for i in range(together):
-                begin = base + first - i
-                low, high = np.searchsorted(documents, (begin, begin + len(spans)))
-                chosen = spans[documents[low:high] - begin]
-                rows = max((rules.rows + together - 1 - i) // together, 1)
-                out[i, :, low:high] = _core.band_hashes(
-                    tokens, chosen, rules.ngram, rules.bands, rows
-                ).T
-
-        tracks = trained_tracks(dataset) if rules.on == "trained" else ()
-        for size, _ in scan_documents(dataset, bounds, look, threads=threads, tracks=tracks):
-            on_bytes(size)
-        base += dataset.documents
-
-
 def _firsts_and_neighbours(pairs: Int64s) -> Iterator[Int64s]:
     """Pairs with the first document of a key, and then pairs with the document before.
 
@@ -305,48 +200,6 @@ def _roots(parents: Int64s) -> Int64s:
         if np.array_equal(above, roots):
             return above
         roots = above
-
-
-class _Comparison:
-    """Compares the sets of n-grams of candidates, and of the documents ``together`` with them."""
-
-    def __init__(
-        self,
-        datasets: Sequence[MMapIndexedDataset],
-        documents: Int64s,
-        rules: NearRules,
-        together: int,
-    ) -> None:
-        self._datasets, self._documents, self._rules = datasets, documents, rules
-        self._together = range(together)
-        counts = [dataset.documents for dataset in datasets]
-        self._firsts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-
-    def alike(self, pairs: Int64s, pool: ThreadPoolExecutor) -> Int64s:
-        """The pairs that are similar enough, in order."""
-        some = [pairs[begin : begin + _PAIRS] for begin in range(0, len(pairs), _PAIRS)]
-        return np.concatenate([pairs[:0], *pool.map(self._alike, some)])
-
-    def _alike(self, pairs: Int64s) -> Int64s:
-        chosen = [self._are_alike(*pair) for pair in self._documents[pairs].tolist()]
-        kept: Int64s = pairs[np.array(chosen, bool)]
-        return kept
-
-    def _are_alike(self, one: int, other: int) -> bool:
-        least, ngram = self._rules.near, self._rules.ngram
-        return all(
-            _core.jaccard(self._tokens(one + i), self._tokens(other + i), ngram) >= least
-            for i in self._together
-        )
-
-    def _tokens(self, number: int) -> npt.NDArray[Any]:
-        place = int(np.searchsorted(self._firsts, number, side="right")) - 1
-        dataset, number = self._datasets[place], number - int(self._firsts[place])
-        tokens = plain_ids(dataset.document(number))
-        tracks = trained_tracks(dataset) if self._rules.on == "trained" else ()
-        if not tracks:
-            return tokens
-        return tokens[are_trained({name: dataset.track(name).document(number) for name in tracks})]
 
 
 CLUSTERS_SUFFIX = ".clusters.parquet"
@@ -457,11 +310,10 @@ def dedup(
             )
             stage = ProgressStage(progress, "dedup", size * (1 if rules is None else 2))
             documents.find_exact(stage, threads, new.base.sums)
-            if rules is not None:
-                documents.find_near(rules, stage, threads)
             made_by: dict[str, Any] = {"inputs": prefixes, "near": near}
             if rules is not None:
-                made_by |= {**rules._asdict()}
+                documents.find_near(rules, stage, threads)
+                made_by |= rules._asdict()
             clusters = documents.write_clusters(output + CLUSTERS_SUFFIX, prefixes, made_by)
             manifest = new.write(ViewSpec(output, documents.kept, {"dedup": made_by}))
             new.publish()
@@ -482,7 +334,8 @@ class _Documents:
         self.ends = [document_ends(dataset.sizes, dataset.doc_idx) for dataset in datasets]
         self._lengths = [np.diff(ends[:: self._size]) for ends in self.ends]
         counts = [len(lengths) for lengths in self._lengths]
-        self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self._starts = starts_of(counts)
+        self._first_documents = self._size * self._starts
         self._count = int(self._starts[-1])
         self._firsts: Int64s = files.scratch(self._count, np.int64)
         self._firsts[:] = np.arange(self._count)
@@ -504,50 +357,126 @@ class _Documents:
             out = keys[begin : begin + len(ends) - 1]
             token_hashes(dataset, out, ends=ends, threads=threads, on_bytes=stage.add, sums=sums)
             begin += len(out)
-        if self._size > 1:
-            keys = joined_keys(keys, self._size)
-        for pairs in equal_documents(keys, threads=threads):
+        if self._size > 1:  # one key from those of the documents of a pair
+            data = np.ascontiguousarray(keys).view(np.uint8).ravel()
+            ends = np.arange(0, len(data) + 1, 16 * self._size)
+            digests = _core.text_digests(data.data, np.stack([ends[:-1], ends[1:]], axis=1))
+            keys = digests.view(np.uint64)
+        for pairs in pairs_of_parts(keys, neighbours=False, threads=threads):
             first, copy = pairs[self._has_tokens[pairs[:, 1]]].T
             self._firsts[copy] = first
             self._reasons[copy] = EXACT
 
     def find_near(self, rules: NearRules, stage: ProgressStage, threads: int) -> None:
-        """Among documents without an earlier exact copy, find those with an earlier near copy."""
+        """Among documents without an earlier exact copy, find those with an earlier near copy.
+
+        The relation is made transitive: a copy of a copy belongs to the first. Pairs are copies if
+        both of their documents are. The result does not depend on threads. It takes 8 bytes for
+        each band of a document, and 8 more, on the disk of the files; in memory the sorting of one
+        part of a band.
+        """
         are_candidates = (self._reasons == KEPT) & self._has_tokens
         if rules.on == "trained":
-            has_trained = have_trained(self._datasets, self.ends)
-            are_candidates &= has_trained.reshape(-1, self._size).all(axis=1)
+            are_candidates &= self._have_trained().reshape(-1, self._size).all(axis=1)
         candidates = np.flatnonzero(are_candidates)
-        firsts = find_near(
-            self._datasets,
-            self.ends,
-            candidates,
-            rules,
-            self._files,
-            together=self._size,
-            threads=threads,
-            on_bytes=stage.add,
-        )
-        copies = candidates[firsts != candidates]
-        self._reasons[copies] = NEAR
+        documents = self._size * candidates
+        hashes = self._sign(documents, rules, stage, threads)
+        for others in hashes[1:]:  # the hashes of a pair are those of its two documents
+            for band in range(rules.bands):
+                hashes[0, band] *= _PAIR_BASE
+                hashes[0, band] += others[band]
+        parents = self._files.scratch(len(candidates), np.int64)
+        parents[:] = np.arange(len(candidates))
+        compared = partial(self._tokens, rules)
+
+        def alike(pairs: Int64s) -> Int64s:
+            chosen = [
+                all(
+                    _core.jaccard(compared(one + i), compared(other + i), rules.ngram) >= rules.near
+                    for i in range(self._size)
+                )
+                for one, other in documents[pairs].tolist()
+            ]
+            kept: Int64s = pairs[np.array(chosen, bool)]
+            return kept
+
+        with ThreadPoolExecutor(threads or usable_cores()) as pool:
+            for keys in hashes[0]:
+                for pairs in pairs_of_parts(keys, neighbours=rules.verify, threads=threads):
+                    for some in _firsts_and_neighbours(pairs):
+                        # Copies are kept as trees. A pair that is in one tree already adds nothing,
+                        # so it need not be compared.
+                        apart = _core.separate_pairs(parents, some)
+                        if rules.verify:
+                            begins = range(0, len(apart), _PAIRS)
+                            parts = [apart[begin : begin + _PAIRS] for begin in begins]
+                            apart = np.concatenate([apart[:0], *pool.map(alike, parts)])
+                        _core.join_pairs(parents, apart)
+        firsts = candidates[_roots(parents)]
+        self._reasons[candidates[firsts != candidates]] = NEAR
         self._firsts[candidates] = firsts
         for begin in range(0, self._count, _STEP):  # exact copies of a near copy follow it
             part = self._firsts[begin : begin + _STEP]
             part[:] = self._firsts[part]
 
+    def _tokens(self, rules: NearRules, document: int) -> npt.NDArray[Any]:
+        """The tokens of a document that are compared."""
+        place, number = map(int, self._place(document))
+        dataset = self._datasets[place]
+        tokens = plain_ids(dataset.document(number))
+        tracks = trained_tracks(dataset) if rules.on == "trained" else ()
+        if not tracks:
+            return tokens
+        return tokens[are_trained({name: dataset.track(name).document(number) for name in tracks})]
+
+    def _have_trained(self) -> npt.NDArray[np.bool_]:
+        """Whether each document of all datasets has a trained token: bool [documents]."""
+        counts = []
+        for dataset, bounds in zip(self._datasets, self.ends, strict=True):
+            tracks = trained_tracks(dataset)
+            counts.append(trained_ends(dataset.shards(), tracks, bounds) if tracks else bounds)
+        return np.concatenate([np.diff(one) > 0 for one in counts])
+
+    def _sign(
+        self, documents: Int64s, rules: NearRules, stage: ProgressStage, threads: int
+    ) -> npt.NDArray[np.uint64]:
+        """The hashes of the bands: uint64 [documents of each, bands, candidates].
+
+        ``documents`` are the first ones of candidates. Two that a pair has share the rows of a
+        band: each has half of them. So pairs meet with the probability that documents do which are
+        as alike, and do not meet only because they have the same preferred answer, as many may.
+        """
+        together, base = self._size, 0
+        shape = together, rules.bands, len(documents)
+        hashes = self._files.scratch(math.prod(shape), np.uint64).reshape(shape)
+        for dataset, bounds in zip(self._datasets, self.ends, strict=True):
+
+            def look(first: int, tokens: Any, spans: Int64s, base: int = base) -> None:
+                for i in range(together):
+                    begin = base + first - i
+                    low, high = np.searchsorted(documents, (begin, begin + len(spans)))
+                    chosen = spans[documents[low:high] - begin]
+                    rows = max((rules.rows + together - 1 - i) // together, 1)
+                    hashes[i, :, low:high] = _core.band_hashes(
+                        tokens, chosen, rules.ngram, rules.bands, rows
+                    ).T
+
+            tracks = trained_tracks(dataset) if rules.on == "trained" else ()
+            for size, _ in scan_documents(dataset, bounds, look, threads=threads, tracks=tracks):
+                stage.add(size)
+            base += dataset.documents
+        return hashes
+
     def write_clusters(self, path: str, prefixes: Sequence[str], made_by: dict[str, Any]) -> int:
         """Write the table of documents with copies. Returns the number of different ones."""
-        arrow = import_parquet()
-        names = arrow.dictionary(arrow.int32(), arrow.string())
-        schema = {
-            "dataset": names,
-            "document": arrow.int64(),
-            "first_dataset": names,
-            "first_document": arrow.int64(),
-            "reason": names,
+        columns: dict[str, str | Sequence[str]] = {
+            "dataset": prefixes,
+            "document": "int64",
+            "first_dataset": prefixes,
+            "first_document": "int64",
+            "reason": REASONS,
         }
-        texts = {"dataset": prefixes, "first_dataset": prefixes, "reason": REASONS}
-        table = NewTable(path, self._files, schema, made_by, texts)
+        table = NewTable(path, self._files, columns, made_by)
         has_copies = np.zeros(self._count, bool)
         has_copies[self._firsts[self._reasons != KEPT]] = True
         for begin in range(0, self._count, _STEP):
@@ -559,7 +488,7 @@ class _Documents:
             first_dataset, first_document = self._place(self._documents(self._firsts[rows]))
             reasons = np.repeat(self._reasons[rows], self._size)
             values = (dataset, document, first_dataset, first_document, reasons)
-            table.append(dict(zip(schema, values, strict=True)))
+            table.append(dict(zip(columns, values, strict=True)))
         table.close()
         return int(np.count_nonzero(has_copies))
 
@@ -569,10 +498,11 @@ class _Documents:
         for number, (prefix, lengths) in enumerate(zip(prefixes, self._lengths, strict=True)):
             part = slice(*self._starts[number : number + 2])
             reasons = self._reasons[part]
-            kinds = [self._share(lengths[reasons == kind]) for kind in (KEPT, EXACT, NEAR)]
+            kept, exact, near = (
+                self._share(lengths[reasons == kind]) for kind in (KEPT, EXACT, NEAR)
+            )
             _, counts = np.unique(self._firsts[part][reasons == NEAR], return_counts=True)
             most = self._size * int(counts.max(initial=0))
-            kept, exact, near = kinds
             read = self._share(lengths)
             result.append(DedupShare(prefix, read, kept, exact, near, most))
         return tuple(result)
@@ -583,11 +513,10 @@ class _Documents:
             return numbers
         return (self._size * numbers[:, None] + np.arange(self._size)).ravel()
 
-    def _place(self, documents: Int64s) -> tuple[Int64s, Int64s]:
-        """The dataset of each document, and its number there."""
-        starts = self._size * self._starts
-        dataset = np.searchsorted(starts, documents, side="right") - 1
-        return dataset, documents - starts[dataset]
+    def _place(self, documents: Any) -> tuple[Any, Any]:
+        """The dataset of each document, or of one, and its number there."""
+        dataset = np.searchsorted(self._first_documents, documents, side="right") - 1
+        return dataset, documents - self._first_documents[dataset]
 
     def _share(self, lengths: Int64s) -> DocumentCount:
         return DocumentCount(self._size * len(lengths), int(lengths.sum()))

@@ -265,12 +265,6 @@ def nulls_of_tables(
     return nulls
 
 
-def with_types(nulls: Mapping[str, str]) -> str:
-    """What a query has after its ``*`` to give another type to columns that have only null."""
-    columns = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in nulls.items())
-    return f"REPLACE ({columns})" if columns else ""
-
-
 def _kind(schema: Any, column: str) -> str:
     kind = str(schema.field(column).type)
     return "string" if kind.startswith("dictionary") else kind
@@ -285,6 +279,7 @@ _log = logging.getLogger(__name__)
 _FLOATS = ("DOUBLE", "FLOAT")
 _BATCH = 1 << 18  # rows that are read at once
 _MOST_TIMES = 1 << 16  # how often a document may be in a view; more is a mistake
+_NARROW = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")  # all fit into int64
 _NUMBER = f'"{HIDDEN}number"'
 _UNKNOWN = re.compile(r'Referenced column "(.+)" not found')
 _SHORT = re.compile(r"\s*(\d+)\s+if\s+(.+)", re.DOTALL | re.IGNORECASE)
@@ -392,7 +387,10 @@ class _Query:
                 given = f"read_parquet({file_literal(table)}, file_row_number=true{NO_FOLDERS})"
             else:
                 connection.register(given, table)
-            rows.append(f"SELECT {first}* EXCLUDE ({left}) {with_types(nulls[n])} FROM {given}")
+            # Columns that have only null get the type that they have in other tables.
+            typed = ", ".join(f"NULL::{kind} AS {quoted(one)}" for one, kind in nulls[n].items())
+            replaced = f"REPLACE ({typed})" if typed else ""
+            rows.append(f"SELECT {first}* EXCLUDE ({left}) {replaced} FROM {given}")
         connection.execute(f"CREATE VIEW docs AS {' UNION ALL BY NAME '.join(rows)}")
         self._joined = JoinedTable(connection, request) if request.join else None
 
@@ -404,8 +402,7 @@ class _Query:
         times = f"({repeat}\n)" if repeat else "1"
         self._check(request.where, times)
         joined = self._joined
-        chosen = f"SELECT {_NUMBER} AS number"
-        chosen += f", {times} AS times"
+        chosen = f"SELECT {_NUMBER} AS number, {times} AS times"
         if joined is not None:  # rows are counted before some are dropped
             query = f"{chosen}, {where} AS chosen, {MATCH} IS NOT NULL AS matched FROM {self._from}"
         else:
@@ -449,6 +446,8 @@ class _Query:
 
     def _check(self, where: str | None, times: str) -> None:
         """Raise UsageError for an expression that duckdb does not accept."""
+        import duckdb
+
         request = self._request
         for name, text, expression in (
             ("where", request.where, where or ""),
@@ -456,13 +455,16 @@ class _Query:
         ):
             if text is None:
                 continue
-            described = self._execute(describing(expression, self._from), f"{option(name)} {text}")
-            [kind] = [row[1] for row in described.fetchall()]
+            query, shown = describing(expression, self._from), f"{option(name)} {text}"
+            try:
+                [kind] = [row[1] for row in self._connection.execute(query).fetchall()]
+            except duckdb.Error as error:
+                raise self._failure(error, shown) from None
             if name == "where":
-                check_boolean(kind, f"{option(name)} {text}:")
+                check_boolean(kind, f"{shown}:")
             elif kind not in INTEGERS:
                 raise UsageError(
-                    f"{option(name)} {text}: gives {kind}, expected an integer for each document, "
+                    f"{shown}: gives {kind}, expected an integer for each document, "
                     "such as `2 if score > 0.9` or `case when score > 0.9 then 2 else 1 end`"
                 )
 
@@ -474,19 +476,17 @@ class _Query:
                 f"{numbers[column.is_null().to_numpy(zero_copy_only=False)][0]} first: say what "
                 "else, as in `case when score > 0.9 then 2 else 1 end`"
             )
-        for number, value in zip(numbers, column, strict=True) if _is_wide(column) else ():
-            self._check_times(int(value.as_py()), number)
-        values: npt.NDArray[np.int64] = column.cast("int64").to_numpy()
-        for wrong in np.flatnonzero((values < 0) | (values > _MOST_TIMES - 1))[:1]:
-            self._check_times(values[wrong], numbers[wrong])
-        return values
-
-    def _check_times(self, times: int, document: int) -> None:
-        if not 0 <= times < _MOST_TIMES:
+        if str(column.type) in _NARROW:
+            values = column.cast("int64").to_numpy()
+        else:
+            values = np.array([int(one.as_py()) for one in column], object)
+        for wrong in np.flatnonzero((values < 0) | (values >= _MOST_TIMES))[:1]:
             raise UsageError(
-                f"{option('repeat')} {self._request.repeat}: gives {times} for document "
-                f"{document}, expected 0 to {_MOST_TIMES - 1}"
+                f"{option('repeat')} {self._request.repeat}: gives {values[wrong]} for document "
+                f"{numbers[wrong]}, expected 0 to {_MOST_TIMES - 1}"
             )
+        times: npt.NDArray[np.int64] = values.astype(np.int64, copy=False)
+        return times
 
     def _batches(self, query: str) -> Iterator[Any]:
         request = self._request
@@ -500,14 +500,6 @@ class _Query:
         try:
             yield from self._connection.sql(query).to_arrow_reader(_BATCH)
         except (duckdb.Error, OSError) as error:
-            raise self._failure(error, shown) from None
-
-    def _execute(self, query: str, shown: str) -> Any:
-        import duckdb
-
-        try:
-            return self._connection.execute(query)
-        except duckdb.Error as error:
             raise self._failure(error, shown) from None
 
     def _failure(self, error: Exception, shown: str) -> UsageError:
@@ -546,8 +538,3 @@ def _connect() -> Iterator[Any]:
             yield connection
         finally:
             connection.close()
-
-
-def _is_wide(column: Any) -> bool:
-    """Whether a column may have integers that do not fit into int64."""
-    return str(column.type) not in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")

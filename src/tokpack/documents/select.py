@@ -61,19 +61,15 @@ def draw(base: Base, seed: int) -> Hashes:
                 dataset, out, threads=usable_cores(), on_bytes=lambda size: None, sums=base.sums
             )
     for begin in range(0, len(numbers), _STEP):
-        _mix(numbers[begin : begin + _STEP], _core.mix(seed))
+        part = numbers[begin : begin + _STEP]
+        part ^= np.uint64(_core.mix(seed))
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # Splitmix64
+            part ^= part >> np.uint64(shift)
+            part *= np.uint64(factor)
+        part ^= part >> np.uint64(31)
     if base.pairs:
         numbers[1::2] = numbers[::2]
     return numbers
-
-
-def below(numbers: Hashes, share: float) -> npt.NDArray[np.bool_]:
-    """Whether each of the numbers is in a share of all, in [0, 1]: bool [n]."""
-    limit = int(share * 2**64)
-    if limit >= 2**64:
-        return np.ones(len(numbers), np.bool_)
-    within: npt.NDArray[np.bool_] = numbers < np.uint64(limit)
-    return within
 
 
 def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.bool_]:
@@ -93,30 +89,16 @@ def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.ND
     if bucket == len(sums):
         return np.ones(len(numbers), np.bool_)
     within: npt.NDArray[np.bool_] = numbers < np.uint64(bucket << int(_BUCKET_SHIFT))
-    last = _in_bucket(numbers, bucket)
+    places = [np.zeros(0, np.int64)]  # of the numbers in the last bucket
+    for begin in range(0, len(numbers), _STEP):
+        part = numbers[begin : begin + _STEP] >> _BUCKET_SHIFT
+        places.append(np.flatnonzero(part == np.uint64(bucket)) + begin)
+    last = np.concatenate(places)
     left = most - (int(ends[bucket - 1]) if bucket else 0)
     order = last[np.argsort(numbers[last], kind="stable")]
     over = order[np.cumsum(weights[order]) > left]
     within[last] = numbers[last] < numbers[over[0]] if len(over) else True
     return within
-
-
-def _in_bucket(numbers: Hashes, bucket: int) -> npt.NDArray[np.int64]:
-    """The places of a bucket's numbers, ascending."""
-    indices = [np.zeros(0, np.int64)]
-    for begin in range(0, len(numbers), _STEP):
-        part = numbers[begin : begin + _STEP] >> _BUCKET_SHIFT
-        indices.append(np.flatnonzero(part == np.uint64(bucket)) + begin)
-    return np.concatenate(indices)
-
-
-def _mix(numbers: Hashes, key: int) -> None:
-    """Apply the finalizer of Splitmix64 to the numbers and a key, in place."""
-    numbers ^= np.uint64(key)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        numbers ^= numbers >> np.uint64(shift)
-        numbers *= np.uint64(factor)
-    numbers ^= numbers >> np.uint64(31)
 
 
 def select(
@@ -169,10 +151,10 @@ def select(
     datasets = [MMapIndexedDataset(prefix) for prefix in prefixes]
     with NewViews(outputs, datasets, overwrite=overwrite) as new:
         selection = choice.of(new.base, with_left=rest is not None)
-        numbers = [selection.kept, *([] if rest is None else [selection.left])]
+        parts = (("output", selection.kept), ("rest", selection.left))
         specs = [
             ViewSpec(name, documents, {"select": {**choice.to_json(part), **selection.counts}})
-            for name, documents, part in zip(outputs, numbers, ("output", "rest"), strict=False)
+            for name, (part, documents) in zip(outputs, parts, strict=False)
         ]
         for spec in specs:
             if not len(spec.documents):
@@ -213,26 +195,24 @@ class _Choice:
     seed: int
 
     @property
-    def share(self) -> str | None:
-        """The name of the share that is taken, or None."""
-        names = [name for name in ("random", "tokens", "first") if getattr(self, name) is not None]
-        return names[0] if names else None
+    def shares(self) -> dict[str, float]:
+        """The shares that are named, of which at most one is taken."""
+        shares = {"random": self.random, "tokens": self.tokens, "first": self.first}
+        return {name: value for name, value in shares.items() if value is not None}
 
     def check(self, has_rest: bool) -> None:
         """Raise UsageError for a request with options that contradict each other, or with too
         few.
         """
-        request = self.request
-        shares = [n for n in ("random", "tokens", "first") if getattr(self, n) is not None]
+        request, shares = self.request, list(self.shares)
         if len(shares) > 1:
             raise UsageError(f"{option(shares[0])} and {option(shares[1])}: choose one of them")
         if self.random is not None and not 0 < self.random <= 1:
             raise UsageError(f"{option('random', self.random)}: a share is above 0, up to 1")
         if not 0 <= self.seed < 1 << 64:
             raise UsageError(f"{option('seed', self.seed)}: expected 0 to 2^64 - 1")
-        for name in ("tokens", "first"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value < 2**62:
+        for name, value in self.shares.items():
+            if name != "random" and not 1 <= value < 2**62:
                 raise UsageError(f"{option(name, value)}: expected 1 or more")
         if has_rest and not shares:
             raise UsageError(
@@ -261,8 +241,8 @@ class _Choice:
             "join": [os.path.basename(path) for path in request.join] or None,
             "on": [here if here == there else f"{here}={there}" for here, there in request.keys]
             or None,
-            **{name: getattr(self, name) for name in ("random", "tokens", "first")},
-            "seed": self.seed if self.share in ("random", "tokens") else None,
+            **self.shares,
+            "seed": self.seed if {"random", "tokens"} & self.shares.keys() else None,
             "part": part if part == "rest" else None,
         }
         return {name: value for name, value in values.items() if value is not None}
@@ -277,6 +257,7 @@ class _Choice:
             answer = evaluate(self.request, base)
         together = 2 if base.pairs else 1  # documents that are kept or dropped together
         within = self._within(base, answer)
+        first = None if self.first is None else self.first // together * together
         kept, left = [], []
         passed = outside = lost = 0  # pass the expression; are outside of the share; repeat 0 times
         for numbers, rows in _documents(base):
@@ -284,9 +265,11 @@ class _Choice:
             if base.pairs:
                 passes = np.repeat(passes[::2] & passes[1::2], 2)
             passing = int(np.count_nonzero(passes))
-            inside = self._inside(
-                passes, None if within is None else within[rows], passed, together
-            )
+            inside = passes  # those that are in the share
+            if within is not None:
+                inside = passes & within[rows]
+            elif first is not None and passed + len(passes) > first:
+                inside = passes & (np.cumsum(passes) <= first - passed)
             passed += passing
             outside += passing - int(np.count_nonzero(inside))
             if with_left:
@@ -300,11 +283,16 @@ class _Choice:
                 chosen = np.repeat(chosen.reshape(-1, together), times[::together], axis=0).ravel()
             kept.append(chosen)
         total = int(base.firsts[-1])
-        dropped = {"where": total - passed, "repeat": lost, self.share or "": outside}
+        dropped: dict[str, int] = {}
+        if self.request.where:
+            dropped["where"] = total - passed
+        if self.request.repeat:
+            dropped["repeat"] = lost
+        dropped |= dict.fromkeys(self.shares, outside)
         counts: dict[str, Any] = {
             "documents": total,
             "kept": passed - outside - lost,
-            "dropped": {why: count for why, count in dropped.items() if self._can_drop(why)},
+            "dropped": dropped,
         }
         if self.request.repeat is not None:
             counts["with_repeats"] = sum(map(len, kept))
@@ -312,15 +300,6 @@ class _Choice:
             counts["unmatched"] = answer.unmatched
         none = np.zeros(0, selection_dtype(total))
         return _Selection(np.concatenate([none, *kept]), np.concatenate([none, *left]), counts)
-
-    def _inside(self, passes: Bools, within: Bools | None, before: int, together: int) -> Bools:
-        """Whether each document passes and is in the share; ``before`` have passed before these."""
-        if within is not None:
-            return passes & within
-        first = None if self.first is None else self.first // together * together
-        if first is not None and before + len(passes) > first:
-            return passes & (np.cumsum(passes) <= first - before)
-        return passes
 
     def _check_pairs(self, documents: npt.NDArray[Any], times: npt.NDArray[np.uint16]) -> None:
         """Raise UsageError for a pair whose documents would occur differently often."""
@@ -332,9 +311,6 @@ class _Choice:
                 "pair: say one number for both"
             )
 
-    def _can_drop(self, why: str) -> bool:
-        return why == self.share or bool(why and getattr(self.request, why, None))
-
     def _within(self, base: Base, answer: SelectResult) -> Bools | None:
         """Whether each document of the base is in the share; None if that is not by their
         hashes.
@@ -343,7 +319,11 @@ class _Choice:
             return None
         numbers = draw(base, self.seed)
         if self.random is not None:
-            return below(numbers, self.random)
+            limit = int(self.random * 2**64)
+            if limit >= 2**64:
+                return np.ones(len(numbers), np.bool_)
+            within: Bools = numbers < np.uint64(limit)
+            return within
         times = answer.chosen.astype(np.int64)
         if answer.times is not None:
             times *= answer.times

@@ -20,18 +20,19 @@ from tokpack.dataset.format import bin_path, document_ends, document_lengths
 from tokpack.dataset.manifest import (
     VIEW_VERSION,
     FileDigest,
-    HashingReader,
     Manifest,
     manifest_path,
     plain_facts,
     plain_input,
     tracks_of_pieces,
+    write_digested,
 )
 from tokpack.dataset.merge import merged_facts, relative_name, tell_of_tracks, warn_of_distant
 from tokpack.dataset.outputs import dataset_files, new_datasets
 from tokpack.dataset.table import (
     OWN,
     TableReader,
+    arrow_type,
     has_table,
     import_parquet,
     is_table,
@@ -86,17 +87,10 @@ def write_view(
     numbers that they do not have; FormatError if one is broken; OutputError if the output exists.
     """
     spec = ViewSpec(os.fspath(output), documents, made_by)
-    return write_views([spec], datasets, overwrite=overwrite)[0]
-
-
-def write_views(
-    specs: Sequence[ViewSpec], datasets: Sequence[MMapIndexedDataset], *, overwrite: bool = False
-) -> list[Manifest]:
-    """Write several views of the same datasets, all of them or none. Raises as ``write_view``."""
-    with NewViews([spec.output for spec in specs], datasets, overwrite=overwrite) as new:
-        manifests = [new.write(spec) for spec in specs]
+    with NewViews([spec.output], datasets, overwrite=overwrite) as new:
+        manifest = new.write(spec)
         new.publish()
-    return manifests
+    return manifest
 
 
 class NewViews:
@@ -136,7 +130,43 @@ class NewViews:
 
     def write(self, spec: ViewSpec) -> Manifest:
         """Write one of the views, not yet under its name. Returns its manifest."""
-        return _write(spec, self.base, self.files)
+        output, base, counts = spec.output, self.base, _Counts(self.base)
+        numbers = _numbers(spec, base, counts)
+        tokens = sum(counts.tokens)
+        if max(tokens, counts.sequences) > MAX_COUNT:
+            raise UsageError(f"{output}: has more tokens than one dataset can have")
+        chunks = selection_chunks(numbers, int(base.starts[-1]))
+        selection = write_digested(selection_path(output), chunks, self.files.write)
+        facts = merged_facts(base.inputs)
+        width, dtype = base.inputs[0].dtype.itemsize, str(base.inputs[0].dtype)
+        options = {key: value for key, value in facts["options"].items() if key != "merged"}
+        manifest = Manifest.new(
+            plain_facts(output, len(numbers), tokens, tokens * width),
+            tokenizer=facts["tokenizer"],
+            options={**options, **spec.made_by},
+            inputs=[
+                plain_input(one.name, documents, some, some * width)
+                for one, documents, some in zip(
+                    base.inputs, counts.documents, counts.tokens, strict=True
+                )
+            ],
+            sequences=counts.sequences,
+            tokens=tokens,
+            text_bytes=_text_bytes(base, numbers),
+            dtype=dtype,
+            bin=FileDigest(bytes=tokens * width, xxh3_128=""),
+            idx=FileDigest(bytes=0, xxh3_128=""),
+            pieces=tuple(
+                base.record(one, relative_name(output, one.prefix)) for one in base.records
+            ),
+            tracks=tracks_of_pieces(base.records, tokens),
+            trained=counts.trained,
+            pairs=base.pairs and are_pairs(numbers),
+            selection=selection,
+            format_version=VIEW_VERSION,
+        )
+        self.files.write(manifest_path(output), manifest.chunks())
+        return manifest
 
     def publish(self) -> None:
         """Give all files their names. InputError if a dataset was replaced meanwhile."""
@@ -185,48 +215,6 @@ def _trained(dataset: MMapIndexedDataset) -> Int64s | None:
     ends = document_ends(dataset.sizes, dataset.doc_idx)
     counts: Int64s = np.diff(trained_ends(dataset.shards(), dataset.tracks, ends))
     return counts
-
-
-def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
-    output, counts = spec.output, _Counts(base)
-    total = int(base.starts[-1])
-    numbers = _numbers(spec, base, counts)
-    if max(sum(counts.tokens), counts.sequences) > MAX_COUNT:
-        raise UsageError(f"{output}: has more tokens than one dataset can have")
-    chunks = HashingReader(selection_chunks(numbers, total))
-    new.write(selection_path(output), chunks)
-    facts = merged_facts(base.inputs)
-    dtype = base.inputs[0].dtype
-    options = {key: value for key, value in facts["options"].items() if key != "merged"}
-    tokens = sum(counts.tokens)
-    manifest = Manifest.new(
-        plain_facts(output, len(numbers), tokens, tokens * dtype.itemsize),
-        tokenizer=facts["tokenizer"],
-        options={**options, **spec.made_by},
-        inputs=[
-            plain_input(one.name, documents, tokens, tokens * dtype.itemsize)
-            for one, documents, tokens in zip(
-                base.inputs, counts.documents, counts.tokens, strict=True
-            )
-        ],
-        sequences=counts.sequences,
-        tokens=tokens,
-        text_bytes=_text_bytes(base, numbers),
-        dtype=str(dtype),
-        bin=FileDigest(bytes=tokens * dtype.itemsize, xxh3_128=""),
-        idx=FileDigest(bytes=0, xxh3_128=""),
-        pieces=tuple(
-            base.record(number, relative_name(output, one.prefix))
-            for number, one in enumerate(base.records)
-        ),
-        tracks=tracks_of_pieces(base.records, tokens),
-        trained=counts.trained,
-        pairs=base.pairs and are_pairs(numbers),
-        selection=chunks.digest,
-        format_version=VIEW_VERSION,
-    )
-    new.write(manifest_path(output), manifest.chunks())
-    return manifest
 
 
 def _text_bytes(base: Base, numbers: npt.NDArray[Any]) -> int:
@@ -295,36 +283,43 @@ NAMED_TABLE = Kind("a table of tokpack", is_about_documents)
 
 
 class NewTable:
-    """A new parquet file with columns from numpy arrays; a context.
+    """A new parquet file with columns from numpy arrays.
 
-    ``schema`` has the Arrow type of each column. For a dictionary its values are in ``names``, and
-    arrays have indices of these. ``made_by`` is kept in the footer. Raises OutputError.
+    ``columns`` have the type of each, int64 or string, or the texts of which its arrays have
+    indices. ``made_by`` is kept in the footer. Raises OutputError.
     """
 
     def __init__(
         self,
         path: str,
         files: NewFiles,
-        schema: Mapping[str, Any],
+        columns: Mapping[str, str | Sequence[str]],
         made_by: Mapping[str, Any],
-        names: Mapping[str, Sequence[str]],
     ) -> None:
-        self._arrow = import_parquet()
-        self._path, self._names = path, names
+        self._arrow = arrow = import_parquet()
+        self._path, self._columns = path, columns
+        names = arrow.dictionary(arrow.int32(), arrow.string())
+        kinds = [arrow_type(one) if isinstance(one, str) else names for one in columns.values()]
         metadata = {_MARK: json.dumps(made_by).encode()}
-        self._schema = self._arrow.schema(list(schema.items()), metadata=metadata)
-        self._file = files.create(path)
+        self._schema = arrow.schema(list(zip(columns, kinds, strict=True)), metadata=metadata)
+        file = files.create(path)
         with cannot_write(path):
-            self._writer = self._arrow.parquet.ParquetWriter(self._file, self._schema)
+            self._writer = arrow.parquet.ParquetWriter(file, self._schema)
 
     def append(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Append rows: an array for each column of the schema, in its order."""
+        """Append rows: an array for each column, in its order."""
         count = len(next(iter(columns.values())))
         for begin in range(0, count, _ROWS):
-            arrays = [
-                self._array(name, np.ascontiguousarray(values[begin : begin + _ROWS]))
-                for name, values in columns.items()
-            ]
+            arrays = []
+            for name, values in columns.items():
+                kind = self._columns[name]
+                part = np.ascontiguousarray(values[begin : begin + _ROWS])
+                if isinstance(kind, str):
+                    arrays.append(self._arrow.array(part, arrow_type(kind)))
+                else:
+                    indices = self._arrow.array(part.astype(np.int32))
+                    texts = self._arrow.array(list(kind), self._arrow.string())
+                    arrays.append(self._arrow.DictionaryArray.from_arrays(indices, texts))
             batch = self._arrow.RecordBatch.from_arrays(arrays, schema=self._schema)
             with cannot_write(self._path):
                 self._writer.write_batch(batch)
@@ -333,11 +328,3 @@ class NewTable:
         """Write the footer."""
         with cannot_write(self._path):
             self._writer.close()
-
-    def _array(self, name: str, values: npt.NDArray[Any]) -> Any:
-        kind = self._schema.field(name).type
-        if name in self._names:
-            indices = self._arrow.array(values.astype(np.int32))
-            texts = self._arrow.array(list(self._names[name]), self._arrow.string())
-            return self._arrow.DictionaryArray.from_arrays(indices, texts)
-        return self._arrow.array(values, kind)

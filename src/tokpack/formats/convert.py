@@ -20,7 +20,7 @@ from tokpack.dataset.format import (
     prefix_of,
     storage_dtype,
 )
-from tokpack.dataset.manifest import TRACK_DTYPES, Manifest, manifest_path, plain_facts
+from tokpack.dataset.manifest import TRACK_DTYPES, manifest_path, plain_facts
 from tokpack.dataset.merge import all_tables, tables_of
 from tokpack.dataset.outputs import dataset_files, new_datasets
 from tokpack.errors import InputError, UsageError, option
@@ -70,7 +70,16 @@ def detect(name: str) -> str:
         return "mmap"
     if MMapIndexedDataset.exists(prefix):  # a virtual one
         return "mmap"
-    return _detect_folder(name) if os.path.isdir(name) else _detect_file(name)
+    if not os.path.isdir(name):
+        return _detect_file(name)
+    if lists.is_arrow_folder(name):
+        return "arrow"
+    if olmo_parts(name):
+        return "olmo"
+    raise UsageError(
+        f"{name}: nothing in this folder tells its format: neither {lists.STATE} of Hugging Face's "
+        "datasets nor token_ids_part_0000.npy of open-instruct"
+    )
 
 
 def _detect_file(name: str) -> str:
@@ -100,26 +109,18 @@ def _detect_file(name: str) -> str:
     )
 
 
-def _detect_folder(name: str) -> str:
-    if lists.is_arrow_folder(name):
-        return "arrow"
-    if olmo_parts(name):
-        return "olmo"
-    raise UsageError(
-        f"{name}: nothing in this folder tells its format: neither {lists.STATE} of Hugging Face's "
-        "datasets nor token_ids_part_0000.npy of open-instruct"
-    )
+_MAGICS = {
+    foreign.NPY_MAGIC: "npy",
+    lists.MAGIC: "parquet",
+    lists.ARROW_FILE: "arrow",
+    lists.ARROW_STREAM: "arrow",
+}
 
 
 def _by_magic(head: bytes) -> str:
     """The format of a file with this beginning, "" if that does not tell it."""
-    if head.startswith(foreign.NPY_MAGIC):
-        return "npy"
-    if head.startswith(lists.MAGIC):
-        return "parquet"
-    if head.startswith((lists.ARROW_FILE, lists.ARROW_STREAM)):
-        return "arrow"
-    return "llm.c" if foreign.is_shard(head) else ""
+    forms = (form for magic, form in _MAGICS.items() if head.startswith(magic))
+    return next(forms, "llm.c" if foreign.is_shard(head) else "")
 
 
 def _head(path: str) -> bytes:
@@ -190,79 +191,65 @@ def convert(
         if is_url(name) and source not in ("mmap", "neox"):
             remove_left(shown(name))
             here = _brought(name, source, stack.enter_context(ScratchFolder(shown(name))))
-        opened = _open(here, source, input_dtype=input_dtype, eod=eod, column=column)
-        request = _Request(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
-        write = _to_dataset if target == "mmap" else _to_format
-        paths, content, notes = write(request, opened, stack)
+        openers: dict[str, Callable[[], ForeignDataset]] = {
+            "mmap": lambda: foreign.open_mmap(here),
+            "datatrove": lambda: foreign.open_datatrove(here),
+            "olmo": lambda: open_olmo(here, input_dtype, eod),
+            "npy": lambda: foreign.open_npy(here, eod),
+            "raw": lambda: foreign.open_raw(here, input_dtype, eod),
+            "llm.c": lambda: foreign.open_shard(here, eod),
+            "parquet": lambda: lists.open_parquet(here, column),
+            "arrow": lambda: lists.open_arrow(here, column),
+            "neox": lambda: open_neox(here),
+        }
+        opened = openers[source]()
+        inputs, notes = _input_files(name, source), list(opened.notes)
+        if target == "mmap":
+            stem, suffix = os.path.splitext(path)
+            prefix = stem if suffix in (".bin", ".idx") else path
+            paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
+            paths[2:2] = [track_path(prefix, one) for one in TRACK_DTYPES if one in opened.tracks]
+            stored = storage_dtype(dtype) if dtype else _default_dtype(opened.dtype)
+            tables = tables_of([prefix_of(name)]) if source == "mmap" else None
+            with_tables = tables is not None
+            new = stack.enter_context(
+                new_datasets(
+                    [prefix], inputs, overwrite=overwrite, tables=with_tables, tracks=opened.tracks
+                )
+            )
+            content = Content(opened, stored, new, progress=progress)
+            out = NewDataset(prefix, new, tracks=opened.tracks)
+            for ids, tracks in content.with_tracks(*opened.tracks):
+                out.append(ids, tracks)
+            facts = _facts(content, name, source, dtype)
+            write = functools.partial(all_tables, tables, prefix, new, facts=facts)
+            lengths, doc_idx = content.lengths, content.doc_idx
+            out.complete(stored, lengths, doc_idx, facts, opened.modes, tables=write)
+        else:
+            if opened.modes is not None:
+                raise UsageError(
+                    f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
+                    "sequence: only .bin/.idx has (mmap)"
+                )
+            if manifest := opened.manifest:
+                size = manifest.token_fact("vocab_size")
+                if not dtype and target == "olmo" and size is not None:  # as OLMo-core assumes
+                    dtype = "uint16" if size <= 1 << 16 else "uint32"
+                _, after = manifest.frame or ([], [])
+                if eod is None and after:
+                    eod = after[-1]
+            paths = export_paths(target, path, opened.tracks)
+            stored = export_dtype(target, opened.dtype, dtype or None)
+            new = stack.enter_context(
+                new_export(target, path, inputs, opened.tracks, overwrite=overwrite)
+            )
+            content = Content(
+                opened, stored, new, eod=eod, seq_length=seq_length, progress=progress
+            )
+            notes += export(content, target, path, new)
+        new.publish()
     counts = len(content.doc_idx) - 1, len(content.lengths), content.tokens
-    notes = [*opened.notes, *notes]
     return ConvertResult(paths, target, *counts, str(content.dtype), notes)
-
-
-class _Request(NamedTuple):
-    """The arguments of ``convert``."""
-
-    name: str
-    output: str
-    source: str
-    target: str
-    dtype: str | None
-    eod: int | None
-    seq_length: int | None
-    overwrite: bool
-    progress: Show | bool | None
-
-
-_Made = tuple[list[str], Content, list[str]]  # files, what is in them, notes for users
-
-
-def _to_dataset(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
-    """Write ``.bin/.idx`` with tracks, tables and manifest."""
-    prefix = _output_prefix(request.output)
-    paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
-    paths[2:2] = [track_path(prefix, one) for one in TRACK_DTYPES if one in opened.tracks]
-    stored = storage_dtype(request.dtype) if request.dtype else _default_dtype(opened.dtype)
-    tables = tables_of([prefix_of(request.name)]) if request.source == "mmap" else None
-    new = stack.enter_context(
-        new_datasets(
-            [prefix],
-            _input_files(request.name, request.source),
-            overwrite=request.overwrite,
-            tables=tables is not None,
-            tracks=opened.tracks,
-        )
-    )
-    content = Content(opened, stored, new, progress=request.progress)
-    out = NewDataset(prefix, new, tracks=opened.tracks)
-    for ids, tracks in content.with_tracks(*opened.tracks):
-        out.append(ids, tracks)
-    facts = _facts(content, request)
-    write = functools.partial(all_tables, tables, prefix, new, facts=facts)
-    out.complete(stored, content.lengths, content.doc_idx, facts, opened.modes, tables=write)
-    new.publish()
-    return paths, content, []
-
-
-def _to_format(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
-    """Write the files of another format."""
-    target, output = request.target, request.output
-    if opened.modes is not None:
-        raise UsageError(
-            f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
-            "sequence: only .bin/.idx has (mmap)"
-        )
-    stored = export_dtype(target, opened.dtype, request.dtype or _smallest(target, opened))
-    eod = _appended_eod(opened.manifest) if request.eod is None else request.eod
-    inputs = _input_files(request.name, request.source)
-    new = stack.enter_context(
-        new_export(target, output, inputs, opened.tracks, overwrite=request.overwrite)
-    )
-    content = Content(
-        opened, stored, new, eod=eod, seq_length=request.seq_length, progress=request.progress
-    )
-    notes = export(content, target, output, new)
-    new.publish()
-    return export_paths(target, output, opened.tracks), content, notes
 
 
 def _target(output: str, to: str) -> str:
@@ -290,32 +277,15 @@ def _brought(url: str, source: str, folder: str) -> str:
     return copy
 
 
-def _open(
-    name: str, source: str, *, input_dtype: str | None, eod: int | None, column: str | None
-) -> ForeignDataset:
-    openers: dict[str, Callable[[], ForeignDataset]] = {
-        "mmap": lambda: foreign.open_mmap(name),
-        "datatrove": lambda: foreign.open_datatrove(name),
-        "olmo": lambda: open_olmo(name, input_dtype, eod),
-        "npy": lambda: foreign.open_npy(name, eod),
-        "raw": lambda: foreign.open_raw(name, input_dtype, eod),
-        "llm.c": lambda: foreign.open_shard(name, eod),
-        "parquet": lambda: lists.open_parquet(name, column),
-        "arrow": lambda: lists.open_arrow(name, column),
-        "neox": lambda: open_neox(name),
-    }
-    return openers[source]()
-
-
-def _facts(content: Content, request: _Request) -> dict[str, Any]:
+def _facts(content: Content, name: str, source: str, dtype: str | None) -> dict[str, Any]:
     opened = content.source
     if manifest := opened.manifest:
         keys = ("tokenizer", "inputs", "pairs", *READ, *FOUND)
         kept = {key: getattr(manifest, key) for key in keys}
-        return {**kept, "options": {**manifest.options, "dtype": request.dtype}}
+        return {**kept, "options": {**manifest.options, "dtype": dtype}}
     size = content.tokens * opened.dtype.itemsize
-    facts = plain_facts(shown(request.name), len(content.doc_idx) - 1, content.tokens, size)
-    facts["inputs"][0]["format"] = request.source
+    facts = plain_facts(shown(name), len(content.doc_idx) - 1, content.tokens, size)
+    facts["inputs"][0]["format"] = source
     if opened.tokenizer:
         facts["tokenizer"] = {"name": opened.tokenizer}
     return facts
@@ -328,26 +298,6 @@ def _default_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
     except UsageError:
         return np.dtype("<i4")
     return np.dtype("<i4") if kept.itemsize == 8 else kept
-
-
-def _appended_eod(manifest: Manifest | None) -> int | None:
-    """The id that ends every document, if the manifest says that one was appended; else None."""
-    _, after = (manifest and manifest.frame) or ([], [])
-    return after[-1] if after else None
-
-
-def _smallest(target: str, opened: ForeignDataset) -> str | None:
-    """The dtype that OLMo-core assumes: the smallest for all ids of the vocabulary; None if not
-    known.
-    """
-    manifest = opened.manifest if target == "olmo" else None
-    size = manifest.token_fact("vocab_size") if manifest else None
-    return None if size is None else "uint16" if size <= 1 << 16 else "uint32"
-
-
-def _output_prefix(output: str) -> str:
-    stem, suffix = os.path.splitext(output)
-    return stem if suffix in (".bin", ".idx") else output
 
 
 def _input_files(name: str, source: str) -> list[str]:

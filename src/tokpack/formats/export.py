@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,27 +40,6 @@ _BOUNDS_LOST = (
 )
 
 
-class _Lengths:
-    """The lengths of all sequences of a dataset, put together from parts."""
-
-    def __init__(self, source: ForeignDataset, new: NewFiles) -> None:
-        self._source = source
-        self._lengths: npt.NDArray[np.int32] = new.scratch(source.sequences, np.int32)
-        self._count = 0
-
-    def add(self, part: npt.NDArray[Any]) -> None:
-        begin, self._count = self._count, self._count + len(part)
-        if self._count <= self._source.sequences:
-            self._lengths[begin : self._count] = part
-
-    def complete(self) -> npt.NDArray[np.int32]:
-        """All lengths. FormatError if their number is not that of the input."""
-        name, expected = self._source.name, self._source.sequences
-        if self._count != expected:
-            raise FormatError(f"{name}: {self._count} sequences, expected {expected}")
-        return self._lengths
-
-
 class Content:
     """The content to be written: a dataset of any format, with ids of ``dtype``.
 
@@ -80,7 +60,7 @@ class Content:
         self.new, self._progress = new, progress
         self._lengths: npt.NDArray[np.int32] | None = None
         if not source.both:
-            self._read_lengths()
+            _ = self.lengths
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
@@ -88,7 +68,10 @@ class Content:
 
         Otherwise, and if they are needed earlier, they are read, and so checked, before any id.
         """
-        return self._read_lengths() if self._lengths is None else self._lengths
+        if self._lengths is None:
+            deque(self._with_lengths((part, part) for part in self.source.lengths()), maxlen=0)
+        assert self._lengths is not None
+        return self._lengths
 
     @property
     def tokens(self) -> int:
@@ -115,11 +98,6 @@ class Content:
         return document_ends(self.lengths, self.doc_idx)[1:]
 
     @property
-    def document_lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of each document."""
-        return np.diff(self.ends, prepend=0)
-
-    @property
     def is_masked(self) -> bool:
         """Whether tracks tell which tokens are trained."""
         return not self.source.tracks.keys().isdisjoint(TRAINED_TRACKS)
@@ -128,10 +106,20 @@ class Content:
         """All ids, as many as the lengths say. UsageError for one that does not fit the dtype."""
         total = 0 if self._lengths is None else self.tokens  # 0: not known
         stage = ProgressStage(self._progress, "convert", total, "tokens")
+        read_both = self.source.both if self._lengths is None else None
         done = 0
-        for part in self._parts():
+        for part in self._with_lengths(read_both()) if read_both else self.source.ids():
+            if not np.can_cast(part.dtype, self.dtype) and part.size:
+                low, high = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
+                if int(part.min()) < low or int(part.max()) > high:
+                    at = next(n for n, i in enumerate(part.tolist()) if not low <= i <= high)
+                    raise UsageError(
+                        f"{self.name}: token id {part[at]} (token {done + at} of all) does not fit "
+                        f"{self.dtype} ({low} to {high}): choose a wider type with "
+                        f"{option('dtype')}"
+                    )
             if part.size:
-                yield np.ascontiguousarray(self._cast(part, done))
+                yield np.ascontiguousarray(part, self.dtype)
             done += part.size
             stage.add(part.size)
         if done != self.tokens:
@@ -171,33 +159,21 @@ class Content:
         for ids, *values in in_step(self.name, self.ids(), *(self._track(name) for name in tracks)):
             yield ids, dict(zip(tracks, values, strict=True))
 
-    def _parts(self) -> Arrays:
-        if self._lengths is not None or not self.source.both:
-            yield from self.source.ids()
-            return
-        lengths = _Lengths(self.source, self.new)
-        for part, ids in self.source.both():
-            lengths.add(part)
-            yield ids
-        self._lengths = lengths.complete()
+    def _with_lengths(self, parts: Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> Arrays:
+        """The second of each pair; ``lengths`` are put together from the first, and known then.
 
-    def _read_lengths(self) -> npt.NDArray[np.int32]:
-        lengths = _Lengths(self.source, self.new)
-        for part in self.source.lengths():
-            lengths.add(part)
-        self._lengths = lengths.complete()
-        return self._lengths
-
-    def _cast(self, ids: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
-        if not np.can_cast(ids.dtype, self.dtype):
-            low, high = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
-            if int(ids.min()) < low or int(ids.max()) > high:
-                at = next(n for n, i in enumerate(ids.tolist()) if not low <= i <= high)
-                raise UsageError(
-                    f"{self.name}: token id {ids[at]} (token {first + at} of all) does not fit "
-                    f"{self.dtype} ({low} to {high}): choose a wider type with {option('dtype')}"
-                )
-        return ids.astype(self.dtype, copy=False)
+        FormatError if their number is not that of the input.
+        """
+        expected, count = self.source.sequences, 0
+        lengths: npt.NDArray[np.int32] = self.new.scratch(expected, np.int32)
+        for part, values in parts:
+            begin, count = count, count + len(part)
+            if count <= expected:
+                lengths[begin:count] = part
+            yield values
+        if count != expected:
+            raise FormatError(f"{self.name}: {count} sequences, expected {expected}")
+        self._lengths = lengths
 
 
 class Target(NamedTuple):
@@ -275,7 +251,7 @@ EXPORTS = {
 def export_paths(target: str, output: str, tracks: Iterable[str] = ()) -> list[str]:
     """The files of an output in the format ``target``, a key of EXPORTS, the main one last."""
     form = EXPORTS[target]
-    masked = form.mask is not None and not set(TRAINED_TRACKS).isdisjoint(tracks)
+    masked = not set(TRAINED_TRACKS).isdisjoint(tracks)
     return [*([form.mask(output)] if form.mask and masked else []), *form.paths(output)]
 
 

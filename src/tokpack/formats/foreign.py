@@ -84,22 +84,22 @@ def map_file(path: str, dtype: npt.DTypeLike = np.uint8, begin: int = 0) -> npt.
 def open_mmap(prefix: str) -> ForeignDataset:
     """A dataset of Megatron's family, which may be virtual; every entry is checked."""
     dataset = MMapIndexedDataset(prefix, verify=True)
+
+    def values(track: str | None = None) -> Arrays:
+        return (part for shard in dataset.shards() for part in parts_of(shard.values(track)))
+
     return ForeignDataset(
         dataset.path_prefix,
         dataset.dtype,
         len(dataset),
         lambda: (part for shard in dataset.shards() for part in parts_of(shard.index.lengths)),
-        lambda: (part for shard in dataset.shards() for part in parts_of(shard.tokens)),
+        values,
         dataset.doc_idx,
         dataset.modes,
         dataset.manifest,
         str(dataset.tokenizer.get("name", "")) if dataset.tokenizer else "",
-        tracks={name: functools.partial(_track_parts, dataset, name) for name in dataset.tracks},
+        tracks={name: functools.partial(values, name) for name in dataset.tracks},
     )
-
-
-def _track_parts(dataset: MMapIndexedDataset, name: str) -> Arrays:
-    return (part for shard in dataset.shards() for part in parts_of(shard.track(name)))
 
 
 def parts_of(array: npt.NDArray[Any] | LazyTokens) -> Arrays:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import bisect
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokpack.dataset.format import numbers_in
+from tokpack.dataset.format import numbers_in, starts_of
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.formats.foreign import ForeignDataset
 from tokpack.formats.neox import IGNORED, shifted, tracks_of_labels, unshifted
@@ -124,9 +124,8 @@ def is_arrow_folder(path: str) -> bool:
 
 def open_arrow(path: str, column: str | None) -> ForeignDataset:
     """Open an Arrow file or stream, or a folder that ``Dataset.save_to_disk`` made."""
-    arrow, paths = pyarrow(), [path]
-    if os.path.isdir(path):
-        paths = _data_files(path)
+    arrow = pyarrow()
+    paths = _data_files(path) if os.path.isdir(path) else [path]
 
     def batches() -> Iterator[Any]:
         for one in paths:
@@ -150,15 +149,8 @@ def open_arrow(path: str, column: str | None) -> ForeignDataset:
         raise _broken(path, "not a right Arrow file", error) from None
     if schema is None:
         raise FormatError(f"{path}: has no rows")
-    return _open_rows(
-        _File(
-            path,
-            schema,
-            counts,
-            lambda names: (batch.select(names) for batch in batches()),
-        ),
-        column,
-    )
+    opened = _File(path, schema, counts, lambda names: (batch.select(names) for batch in batches()))
+    return _open_rows(opened, column)
 
 
 def _data_files(folder: str) -> list[str]:
@@ -167,9 +159,8 @@ def _data_files(folder: str) -> list[str]:
     facts = read_object(state)
     entries = facts.get("_data_files")
     listed = entries if isinstance(entries, list) else []
-    filenames = [one.get("filename") if isinstance(one, dict) else None for one in listed]
-    names = [name for name in filenames if isinstance(name, str)]
-    if not names or names != filenames:
+    names = [one["filename"] for one in listed if isinstance(one, dict) and "filename" in one]
+    if not names or len(names) < len(listed) or not all(isinstance(one, str) for one in names):
         raise FormatError(f"{state}: _data_files names no files")
     if facts.get("_indices_data_files"):
         raise FormatError(f"{folder}: is a selection of rows: call flatten_indices() and save it")
@@ -192,7 +183,6 @@ def _open_rows(file: _File, column: str | None) -> ForeignDataset:
     masks = [one for one in MASKS if one in columns]
     padding = ["attention_mask"] if "attention_mask" in columns else []
     labels = ["labels"] if "labels" in columns else []
-    dtype = np.dtype(file.schema.field(name).type.value_type.to_pandas_dtype())
 
     def parts(*names: str) -> Iterator[_Part]:
         wanted = [name, *names, *padding]
@@ -206,20 +196,30 @@ def _open_rows(file: _File, column: str | None) -> ForeignDataset:
                 trained = np.where(part.values[mask] == 0, IGNORED, trained)
             yield ids, trained
 
-    opened = ForeignDataset(
-        file.path,
-        dtype,
+    note = "loss_mask is left out: only with seq_start_id is known what it is aligned to"
+    return _opened(
+        file,
+        name,
         file.rows,
+        parts,
+        notes=(note,) if "loss_mask" in columns else (),
+        tracks=tracks_of_labels(file.path, labelled) if labels or masks else {},
+    )
+
+
+def _opened(
+    file: _File, name: str, sequences: int, parts: Callable[[], Iterator[_Part]], **more: Any
+) -> ForeignDataset:
+    """The documents in ``parts``, which have their ids under ``name``."""
+    return ForeignDataset(
+        file.path,
+        np.dtype(file.schema.field(name).type.value_type.to_pandas_dtype()),
+        sequences,
         lambda: (part.lengths for part in parts()),
         lambda: (part.values[name] for part in parts()),
         both=lambda: ((part.lengths, part.values[name]) for part in parts()),
+        **more,
     )
-    if "loss_mask" in columns:
-        note = "loss_mask is left out: only with seq_start_id is known what it is aligned to"
-        opened = replace(opened, notes=(note,))
-    if not labels and not masks:
-        return opened
-    return replace(opened, tracks=tracks_of_labels(file.path, labelled))
 
 
 def _open_bridge(file: _File) -> ForeignDataset:
@@ -244,15 +244,8 @@ def _open_bridge(file: _File) -> ForeignDataset:
         return _in_order(file, documents) if order else (part for _, part in documents)
 
     sequences = sum(len(part.lengths) for _, part in packed())
-    return ForeignDataset(
-        file.path,
-        np.dtype(file.schema.field("input_ids").type.value_type.to_pandas_dtype()),
-        sequences,
-        lambda: (part.lengths for part in parts()),
-        lambda: (part.values["input_ids"] for part in parts()),
-        both=lambda: ((part.lengths, part.values["input_ids"]) for part in parts()),
-        tracks={"mask": lambda: (part.values["loss_mask"] for part in parts("loss_mask"))},
-    )
+    masks = {"mask": lambda: (part.values["loss_mask"] for part in parts("loss_mask"))}
+    return _opened(file, "input_ids", sequences, parts, tracks=masks)
 
 
 def _in_order(file: _File, parts: Iterator[tuple[npt.NDArray[np.int64], _Part]]) -> Iterator[_Part]:
@@ -305,8 +298,7 @@ def _begins(file: _File, lengths: npt.NDArray[Any], row: int, lists: Any) -> npt
         raise FormatError(
             f"{file.path}: seq_start_id of row {number} is not where documents begin: 0, and up"
         )
-    before: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    begins: npt.NDArray[np.int64] = before[rows] + starts
+    begins: npt.NDArray[np.int64] = starts_of(lengths)[rows] + starts
     return begins
 
 
@@ -353,8 +345,7 @@ def _without_padding(part: _Part) -> _Part:
     if attention is None or (attention != 0).all():
         return part
     kept = attention != 0
-    before = np.concatenate([[0], np.cumsum(kept)])
-    lengths = np.diff(before[np.concatenate([[0], np.cumsum(part.lengths)])])
+    lengths = np.diff(starts_of(kept)[starts_of(part.lengths)])
     return _Part(lengths, {name: values[kept] for name, values in part.values.items()})
 
 
@@ -394,7 +385,7 @@ class _Documents(NamedTuple):
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        return np.concatenate([[0], np.cumsum(self.lengths)])
+        return starts_of(self.lengths)
 
 
 def _documents(content: Content, about: int) -> Iterator[_Documents]:
@@ -446,8 +437,8 @@ def _schema(**dtypes: np.dtype[Any] | str) -> Any:
 def write_parquet(files: list[BinaryIO], content: Content) -> list[str]:
     """Write a row with ``input_ids`` for each document, and ``labels`` if there is a mask."""
     arrow = pyarrow()
-    dtypes = {"input_ids": content.dtype, "labels": np.dtype("<i8")}
-    schema = _schema(**dict(list(dtypes.items())[: 1 + content.is_masked]))
+    labels = {"labels": "i8"} if content.is_masked else {}
+    schema = _schema(input_ids=content.dtype, **labels)
     with arrow.parquet.ParquetWriter(files[0], schema) as writer:
         for part in _documents(content, _GROUP_IDS):
             columns = [_lists(values, part.offsets) for values in (part.ids, part.labels)]
@@ -468,8 +459,8 @@ def write_arrow(files: list[BinaryIO], content: Content) -> list[str]:
     """
     arrow = pyarrow()
     data, info, state = files
-    names = {"input_ids": "i4", "attention_mask": "i1", "labels": "i8"}
-    schema = _schema(**dict(list(names.items())[: 2 + content.is_masked]))
+    labels = {"labels": "i8"} if content.is_masked else {}
+    schema = _schema(input_ids="i4", attention_mask="i1", **labels)
     identity = xxhash.xxh3_64()
     with arrow.ipc.new_stream(data, schema) as writer:
         for part in _documents(content, _GROUP_IDS):
@@ -510,7 +501,7 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
     """
     arrow = pyarrow()
     metadata, data = files
-    lengths = content.document_lengths
+    lengths = np.diff(content.ends, prepend=0)
     most = int(lengths.max(initial=1)) - 1
     room = most if content.seq_length is None else content.seq_length
     if most > room:
@@ -534,8 +525,19 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
             mask = shifted(part.labels >= 0, part.offsets[1:])
             numbers = written + np.cumsum(filled) - 1
             written += int(filled.sum())
-            packs = _packs(part, rows, (mask, numbers), schema)
-            writer.write_table(packs, row_group_size=_BRIDGE_ROWS)
+            packed = np.array([number for row in rows for number in row], np.int64)
+            starts, places = starts_of(part.lengths[packed]), places_of(part.lengths, packed)
+            counts = starts_of([len(row) for row in rows])
+            offsets = starts[counts]
+            inside = starts[:-1] - np.repeat(offsets[:-1], np.diff(counts))
+            columns = [
+                _lists(part.ids[places], offsets),
+                _lists(mask[places], offsets),
+                _lists(inside.astype(np.int32), counts),
+                _lists(numbers[packed], counts),
+            ]
+            table = arrow.table(columns, schema=schema)
+            writer.write_table(table, row_group_size=_BRIDGE_ROWS)
     facts = {
         "dataset_max_seqlen": most,
         "max_samples_per_bin": most_in_row,
@@ -552,31 +554,6 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
             f"{lost} documents begin with a trained token, which Megatron-Bridge never predicts"
         )
     return notes
-
-
-def _packs(
-    part: _Documents,
-    rows: list[list[int]],
-    columns: tuple[npt.NDArray[np.int8], npt.NDArray[np.int64]],
-    schema: Any,
-) -> Any:
-    """A table of rows, each with the documents whose numbers in ``part`` it lists.
-
-    ``columns`` are the mask, and the numbers of documents among all.
-    """
-    (mask, order), numbers = columns, np.array([n for row in rows for n in row], np.int64)
-    lengths = part.lengths[numbers]
-    ends, places = np.cumsum(lengths), places_of(part.lengths, numbers)
-    counts = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    offsets = np.concatenate([[0], ends])[counts]
-    starts = ends - lengths - np.repeat(offsets[:-1], np.diff(counts))
-    lists = [
-        _lists(part.ids[places], offsets),
-        _lists(mask[places], offsets),
-        _lists(starts.astype(np.int32), counts),
-        _lists(order[numbers], counts),
-    ]
-    return pyarrow().table(lists, schema=schema)
 
 
 def best_fit(sizes: npt.NDArray[np.int64], room: int) -> list[list[int]]:

@@ -64,7 +64,7 @@ class _Cutter:
 
 
 def tracks_of_labels(
-    name: str, pairs: Callable[[], Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]]
+    name: str, pairs: Callable[[], Iterator[tuple[npt.NDArray[Any], ...]]]
 ) -> Mapping[str, Callable[[], Arrays]]:
     """The track for labels beside ids: a mask, if each is the id or -100, else labels.
 
@@ -136,15 +136,11 @@ def open_neox(name: str) -> ForeignDataset:
     left_out = (f"{rewards} is left out: add it as a column of the table of documents",)
     return replace(
         text,
-        tracks=tracks_of_labels(labels.name, lambda: _pairs(text, labels)),
+        tracks=tracks_of_labels(
+            labels.name, lambda: in_step(labels.name, text.ids(), labels.ids())
+        ),
         notes=left_out if MMapIndexedDataset.exists(rewards) else (),
     )
-
-
-def _pairs(
-    ids: ForeignDataset, labels: ForeignDataset
-) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
-    return ((part, values) for part, values in in_step(labels.name, ids.ids(), labels.ids()))
 
 
 def _check_same(ids: ForeignDataset, other: ForeignDataset) -> None:

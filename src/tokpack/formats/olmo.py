@@ -70,9 +70,7 @@ def open_olmo(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
 
     A folder has all parts that open-instruct made.
     """
-    if not os.path.isdir(path):
-        return _open_part(path, dtype, eod)
-    paths = olmo_parts(path)
+    paths = olmo_parts(path) if os.path.isdir(path) else [path]
     parts = [_open_part(one, dtype, eod) for one in paths]
     if len(parts) == 1:
         return parts[0]
@@ -81,22 +79,6 @@ def open_olmo(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
             f"{path}: has {len(parts)} parts, which may cut a document: add {option('eod')}, the "
             "id that ends a document"
         )
-    _check_alike(path, parts)
-    lengths = _joined_lengths(path, parts, eod)
-    return ForeignDataset(
-        path,
-        parts[0].dtype,
-        len(lengths),
-        lambda: parts_of(lengths),
-        lambda: (ids for part in parts for ids in part.ids()),
-        tracks={
-            name: lambda: (values for part in parts for values in part.tracks["mask"]())
-            for name in parts[0].tracks
-        },
-    )
-
-
-def _check_alike(path: str, parts: list[ForeignDataset]) -> None:
     for part in parts:
         if part.dtype != parts[0].dtype:
             raise FormatError(
@@ -105,13 +87,8 @@ def _check_alike(path: str, parts: list[ForeignDataset]) -> None:
             )
         if part.tracks.keys() != parts[0].tracks.keys():
             raise FormatError(f"{path}: only some of its parts have a {_MASK} file")
-
-
-def _joined_lengths(path: str, parts: list[ForeignDataset], eod: int) -> npt.NDArray[np.int64]:
-    """The lengths of all documents; one may continue from a part to the next."""
-    joined = list[npt.NDArray[np.int64]]()
-    goes_on = False
-    for part in parts:
+    joined, goes_on = [np.zeros(0, np.int64)], False
+    for part in parts:  # a document may continue from a part to the next
         lengths = np.concatenate([np.zeros(0, np.int64), *part.lengths()])
         if goes_on and len(lengths):
             lengths[0] += joined[-1][-1]
@@ -120,28 +97,34 @@ def _joined_lengths(path: str, parts: list[ForeignDataset], eod: int) -> npt.NDA
             joined.append(lengths)
             (*_, last) = part.ids()
             goes_on = bool(last[-1] != eod)
-    whole = np.concatenate([np.zeros(0, np.int64), *joined])
-    return short_enough(whole, 0, path)
+    whole = short_enough(np.concatenate(joined), 0, path)
+    return ForeignDataset(
+        path,
+        parts[0].dtype,
+        len(whole),
+        lambda: parts_of(whole),
+        lambda: (ids for part in parts for ids in part.ids()),
+        tracks={
+            name: lambda: (values for part in parts for values in part.tracks["mask"]())
+            for name in parts[0].tracks
+        },
+    )
 
 
 def _open_part(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
-    opened = _open_ids(path, dtype, eod)
-    mask = olmo_mask(path)
+    index, mask = olmo_paths(path)[0], olmo_mask(path)
+    if os.path.exists(index):
+        try:
+            ends = np.fromiter(_ends(index, size_of(path)), np.int64)
+        except (EOFError, zlib.error, csv.Error) as error:
+            raise FormatError(f"{index}: not a right .csv.gz file: {error}") from None
+        opened = cut_at_ends(path, index, ends, raw_dtype(path, dtype) if dtype else None)
+    else:
+        opened = open_raw(path, dtype, eod)
     if not os.path.exists(mask):
         return opened
     count = size_of(path) // opened.dtype.itemsize
     return replace(opened, tracks={"mask": masks_of(mask, count)})
-
-
-def _open_ids(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
-    index = olmo_paths(path)[0]
-    if not os.path.exists(index):
-        return open_raw(path, dtype, eod)
-    try:
-        ends = np.fromiter(_ends(index, size_of(path)), np.int64)
-    except (EOFError, zlib.error, csv.Error) as error:
-        raise FormatError(f"{index}: not a right .csv.gz file: {error}") from None
-    return cut_at_ends(path, index, ends, raw_dtype(path, dtype) if dtype else None)
 
 
 def _ends(path: str, most: int) -> Iterator[int]:
