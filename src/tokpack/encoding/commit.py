@@ -35,9 +35,9 @@ from tokpack.storage.disk.blocks import checksum_of_sums
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tokpack.encoding.coordinator import Coordinator
     from tokpack.encoding.piece import Job, Pieces
     from tokpack.encoding.plan import Plan
-    from tokpack.encoding.run import EncodeResult
     from tokpack.sources import Source
     from tokpack.storage import Version
 
@@ -157,7 +157,7 @@ _CHUNK = 1 << 20
 
 
 def stage(
-    job: Job, plan: Plan, finished: EncodeResult, versions: Mapping[str, Version]
+    job: Job, plan: Plan, finished: Coordinator, versions: Mapping[str, Version]
 ) -> list[Manifest]:
     """The manifests of the datasets, which are then complete in the work folder.
 
@@ -177,6 +177,7 @@ def stage(
     if nans := inputs[0].total["nans"]:
         _log.warning("where: %s with %s", counted(nans, "record"), NAN)
     several = list(finished.pieces.by_file(plan))
+    digests = finished.digests()
     files: dict[str, FileDigest] = {}
     manifests_of_files: list[list[Manifest]] = []  # by file and key
     cut = plan.cut_sources
@@ -190,7 +191,7 @@ def stage(
         counts = (counts_of(pieces.job, sums_of_file, n) for n in range(len(keys)))
         of_file = [InputFacts(file_plan, whole, counted) for counted in counts]
         manifests_of_files.append(
-            _stage_file(file_plan, pieces, of_file, types=types, sums=finished.sums, files=files)
+            _stage_file(file_plan, pieces, of_file, types=types, sums=digests, files=files)
         )
     manifests = manifests_of_files[0]
     if len(several) > 1:
@@ -373,7 +374,7 @@ def _check_size(path: str, expected: int) -> None:
         raise OutputError(f"{path} has {size} bytes instead of {expected}; run again anew")
 
 
-def _contents_of(plan: Plan, job: Job, finished: EncodeResult) -> list[str | None]:
+def _contents_of(plan: Plan, job: Job, finished: Coordinator) -> list[str | None]:
     """The checksum of the content of each input, or None if not all of it was read.
 
     Raises InputError if its parts have read different contents.

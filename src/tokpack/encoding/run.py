@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -45,11 +45,11 @@ from tokpack.storage.objects.urls import is_url
 from tokpack.tokenizers import first_documents, is_framed_elsewhere, self_check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import FrameType, TracebackType
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+    from types import FrameType
 
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.encoding.piece import Pieces
     from tokpack.encoding.plan import Plan, PlannedRun
     from tokpack.encoding.setup import TokenizerSetup
     from tokpack.progress import Show
@@ -111,27 +111,23 @@ def _first_documents(job: Job) -> Documents | None:
 
 def _warn_slow(tokenizer: Tokenizer, documents: Documents | None, mode: str) -> None:
     """Warn that a tokenizer is slow; tell its speed if there are enough documents to measure it."""
-    speed = None if documents is None else _speed(tokenizer, documents, mode)
+    speed = ""
+    if documents is not None:
+        sample = first_documents(documents.data, documents.spans, _TIMED_BYTES)
+        size = int((sample[:, 1] - sample[:, 0]).sum())
+        if size >= _TIMED_BYTES // 8:
+            with suppress(TokenizerError):  # the worker will report such a document, with its line
+                encoder = tokenizer.encoder(dtype="int32", special_tokens=mode)
+                began = time.perf_counter()
+                encoder.encode(documents.data, sample)
+                seconds = time.perf_counter() - began
+                speed = f" (about {size / 1e6 / seconds:.1f} MB/s a worker)"
     _log.warning(
         "the tokenizer %s takes the slow path%s, not the native one: %s",
         tokenizer.name,
-        f" (about {speed:.1f} MB/s a worker)" if speed else "",
+        speed,
         tokenizer.why_not_native,
     )
-
-
-def _speed(tokenizer: Tokenizer, documents: Documents, mode: str) -> float | None:
-    """MB/s over the first documents, or None if they are too few to measure."""
-    sample = first_documents(documents.data, documents.spans, _TIMED_BYTES)
-    size = int((sample[:, 1] - sample[:, 0]).sum())
-    if size < _TIMED_BYTES // 8:
-        return None
-    with suppress(TokenizerError):  # the worker will report such a document, with its line
-        encoder = tokenizer.encoder(dtype="int32", special_tokens=mode)
-        began = time.perf_counter()
-        encoder.encode(documents.data, sample)
-        return size / 1e6 / (time.perf_counter() - began)
-    return None
 
 
 SYNC_SECONDS = 2.0
@@ -139,19 +135,10 @@ _SLOTS_A_WORKER = 2
 _SEGMENT_SLACK = 2  # blocks by which a segment may exceed its size if no line is longer
 
 
-@dataclass(frozen=True)
-class EncodeResult:
-    """All pieces of a run, checksums of the files of streams, and of blocks of the joined files."""
-
-    pieces: Pieces
-    stream_blocks: Mapping[int, str | None]  # by part
-    sums: Mapping[str, bytes]  # checksums of the blocks of each joined file that is an output
-
-
 class EncodingRun:
     """The work of one run: all parts of a job become pieces in their places, in joined files.
 
-    It is a context, which closes what it has opened. ``touched`` are the sources whose files have
+    ``close`` closes what it has opened. ``touched`` are the sources whose files have
     another modification time than in the plan of the work folder. ``beat`` is called now and then
     to show that the run is alive.
     """
@@ -180,39 +167,55 @@ class EncodingRun:
             # order, a crash in between would leave old pieces that the plan calls current.
             if touched:
                 job.folder.write_json(PLAN, plan.to_json())
-            workers = self._useful(workers)
+            is_linux = sys.platform == "linux"  # elsewhere workers do not inherit what is in memory
+            segments = [part.end for part in job.parts if part.kind == "stream" and is_linux]
+            if not is_linux and any(source.memory is not None for source in job.sources):
+                workers = 1
+            elif not segments:  # those of a stream are work for any number of workers
+                workers = max(1, min(workers, len(job.parts)))
+            self._slots: Slots | None = None
+            if segments and workers > 1:
+                longest = max(segments) + _SEGMENT_SLACK * (1 << 20)
+                self._slots = Slots(_SLOTS_A_WORKER * workers, longest)
             self._meter = Meter(show, plan.bytes, workers)
             self._meter.add(list(resumed.pieces.values()), job.columns)
-            self._slots = _slots_for(job, workers)
             slots = self._slots.count if self._slots else 0
             self._coordinator = Coordinator(
                 job, resumed, self._journal, workers=workers, slots=slots
             )
             self._beat = beat
             self._ended = threading.Event()
-            self._check = _Background(
-                functools.partial(check_first_documents, job), "tokpack-check"
-            )
-            self._syncs = _Background(self._sync, "tokpack-sync")
-            self._opened = opened.pop_all()
+            # Python must not exit while a thread is in native code: it is waited for.
+            self._threads = ThreadPoolExecutor(2, "tokpack-run")
+            opened.callback(self._threads.shutdown)
+            opened.callback(self._ended.set)
+            self._running: list[Future[None]] = []
+            self.close = opened.pop_all().close
 
-    def encode(self) -> EncodeResult:
-        """Encode what is missing, and make everything durable."""
+    def encode(self) -> Coordinator:
+        """Encode what is missing, and make everything durable. Returns what knows all pieces."""
         job, coordinator = self._job, self._coordinator
-        # A chat template may need a limit, and the process of the user is never limited: with chat
-        # there is a process for the work even if there is only one worker.
-        if len(self._meter.shared) > 1 or (job.chat is not None and has_processes()):
-            with Processes(job, self._meter.shared, self._slots) as processes:
-                self._start()
+        with ExitStack() as stack:
+            processes = None
+            # A chat template may need a limit, and the process of the user is never limited: with
+            # chat there is a process for the work even if there is only one worker.
+            if len(self._meter.shared) > 1 or (job.chat is not None and has_processes()):
+                started = Processes(job, self._meter.shared, self._slots)
+                processes = stack.enter_context(started)
+            # Threads start after the workers are forked: a fork would have no such thread, but a
+            # copy of every lock that one of them held at that moment, locked for ever.
+            syncs = self._threads.submit(self._sync)
+            check = self._threads.submit(check_first_documents, job)
+            self._running = [syncs, check]
+            self._poll()
+            if processes is not None:
                 processes.run(coordinator, self._poll)
-        else:
-            self._start()
-            run_here(job, self._meter.shared[0], coordinator, self._poll)
-        self._check.join()
-        self._check.check()
+            else:
+                run_here(job, self._meter.shared[0], coordinator, self._poll)
+        check.result()
         self._meter.show("sync", now=True)
         self._ended.set()
-        self._syncs.join()
+        self._threads.shutdown()
         # The system reports a write to the disk that failed once for each open file, to the first
         # sync after it. That may have been the last one of the thread, so its error comes first:
         # the sync below would succeed.
@@ -222,7 +225,7 @@ class EncodingRun:
                 with cannot_write(path):
                     os.ftruncate(file, end)  # an earlier run may have written beyond it
                     sync_data(file)
-        return EncodeResult(coordinator.pieces, coordinator.stream_blocks, coordinator.digests())
+        return coordinator
 
     @property
     def is_worth_keeping(self) -> bool:
@@ -231,45 +234,15 @@ class EncodingRun:
         lists = self._job.options.on_error == "skip" and self._coordinator.rejected > 0
         return lists or any(piece.total(column) for piece in self._coordinator.pieces)
 
-    def __enter__(self) -> EncodingRun:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ended.set()
-        self._syncs.join()
-        self._check.join()
-        self._opened.close()
-
-    def _useful(self, workers: int) -> int:
-        """The number of workers that can have something to do, ``workers`` at most."""
-        parts = self._job.parts
-        is_linux = sys.platform == "linux"  # elsewhere workers do not inherit what is in memory
-        if any(part.kind == "stream" for part in parts) and is_linux:
-            return workers
-        if not is_linux and any(source.memory is not None for source in self._job.sources):
-            return 1
-        return max(1, min(workers, len(parts)))
-
-    def _start(self) -> None:
-        # Threads start after the workers are forked: a fork would have no such thread, but a copy
-        # of every lock that one of them held at that moment, locked for ever.
-        self._syncs.start()
-        self._check.start()
-        self._poll()
-
     def _poll(self) -> None:
         """Raise the errors of threads, and of too many bad records; show the progress."""
         self._look()
         self._meter.show("place" if self._coordinator.all_encoded else "encode")
 
     def _look(self) -> None:
-        self._syncs.check()
-        self._check.check()
+        for thread in self._running:
+            if thread.done():
+                thread.result()
         check_budget(self._coordinator.rejected, self._job.options, self._job.folder.path)
 
     def _sync(self) -> None:
@@ -294,42 +267,6 @@ def _open_joined(job: Job, name: str) -> TrackFiles:
         if not os.path.lexists(path):
             os.close(create_own(path))
     return TrackFiles(job.folder, name, job.tracks)
-
-
-def _slots_for(job: Job, workers: int) -> Slots | None:
-    """Shared memory for segments of streams, or None if there are none or only one worker."""
-    segments = [part.end for part in job.parts if part.kind == "stream"]
-    if not segments or workers < 2 or sys.platform != "linux":
-        return None
-    return Slots(_SLOTS_A_WORKER * workers, max(segments) + _SEGMENT_SLACK * (1 << 20))
-
-
-class _Background:
-    """A thread that works beside the workers; ``check`` raises what it has raised."""
-
-    def __init__(self, main: Callable[[], None], name: str) -> None:
-        self._main = main
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def check(self) -> None:
-        """Raise the error that ended the thread, if any."""
-        if self._error is not None:
-            raise self._error
-
-    def join(self) -> None:
-        """Wait for its end. Python must not exit while a thread is in native code."""
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._main()
-        except BaseException as error:
-            self._error = error
 
 
 def encode(
@@ -434,18 +371,28 @@ def _encode(
                     "next one begins anew"
                 )
             )
-        with (
-            _interruptible(plan),
-            _reporter(folder, progress) as show,
-            EncodingRun(job, plan, touched, workers=workers, show=show, beat=beat) as run,
-        ):
-            try:
-                finished = run.encode()
-                manifests = stage(job, plan, finished, versions)
-            except Exception:  # also one that an iterable raises
-                if not run.is_worth_keeping:
-                    folder.remove()
+
+        def report(content: bytes) -> None:
+            if os.path.exists(folder("lock")):  # until the folder is removed
+                replace_file(folder(NAME), [content], fsync=False)
+
+        try:
+            with (
+                RunReporter(report, progress) as show,
+                closing(
+                    EncodingRun(job, plan, touched, workers=workers, show=show, beat=beat)
+                ) as run,
+            ):
+                try:
+                    manifests = stage(job, plan, run.encode(), versions)
+                except Exception:  # also one that an iterable raises
+                    if not run.is_worth_keeping:
+                        folder.remove()
+                    raise
+        except KeyboardInterrupt:
+            if plan.is_recognizable:
                 raise
+            raise KeyboardInterrupt("the same command begins anew") from None
         if check is not None:
             try:
                 check()
@@ -454,17 +401,6 @@ def _encode(
                 raise
         finish(job)
         return manifests
-
-
-@contextlib.contextmanager
-def _interruptible(plan: Plan) -> Iterator[None]:
-    """Say at Ctrl-C that the run will begin anew, if it cannot be continued later."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if plan.is_recognizable:
-            raise
-        raise KeyboardInterrupt("the same command begins anew") from None
 
 
 def _is_staged_from(plan: Plan, options: EncodeOptions, folder: WorkFolder) -> bool:
@@ -503,16 +439,6 @@ def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
             "documents begin with the EOD %d: masks and positions that look for EOD see it there",
             tokenizer.eod_id,
         )
-
-
-def _reporter(folder: WorkFolder, progress: Show | None) -> RunReporter:
-    """A reporter that writes the progress into the work folder, until that is removed."""
-
-    def write(content: bytes) -> None:
-        if os.path.exists(folder("lock")):
-            replace_file(folder(NAME), [content], fsync=False)
-
-    return RunReporter(write, progress)
 
 
 @contextlib.contextmanager
