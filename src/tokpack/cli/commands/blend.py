@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli import blends, terminal
 from tokpack.cli.inputs import of_dataset, tokenizer_paths
 from tokpack.cli.option_flags import flags_from
-from tokpack.cli.parser import Group, Page, flag, flag_names, flags, number, positive
+from tokpack.cli.parser import Group, Page, flag_names, flags, number, positive
 from tokpack.errors import UsageError
 from tokpack.samples.blend.spec import OPTIONS
 
@@ -51,19 +51,14 @@ PAGE = Page(
             (
                 setting("by"),
                 setting("temperature"),
-                flag(
-                    "--max-epochs",
-                    type=positive,
-                    default=MAX_EPOCHS,
-                    metavar="E",
-                    help="warn where a dataset is seen more often (4)",
-                ),
-                flag(
-                    "--cap-epochs",
-                    type=positive,
-                    metavar="E",
-                    help="lower the weights of datasets that would be seen more often; the others "
-                    "share the rest",
+                *flags(
+                    """
+                    --max-epochs E  warn where a dataset is seen more often (4)
+                    --cap-epochs E  lower the weights of datasets that would be seen more often;
+                                    the others share the rest
+                    """,
+                    max_epochs={"type": positive, "default": MAX_EPOCHS},
+                    cap_epochs={"type": positive},
                 ),
             ),
         ),
@@ -73,24 +68,14 @@ PAGE = Page(
                 setting("split"),
                 setting("split_by"),
                 setting("allow_empty"),
-                flag(
-                    "--valid",
-                    action="append",
-                    type=named,
-                    metavar="NAME=PREFIX",
-                    help="a dataset of the validation set NAME; repeat it for more",
-                ),
-                flag(
-                    "--valid-data-path",
-                    nargs="+",
-                    metavar="INPUT",
-                    help="datasets of the validation set, with or without weights",
-                ),
-                flag(
-                    "--test-data-path",
-                    nargs="+",
-                    metavar="INPUT",
-                    help="datasets of the test set, with or without weights",
+                *flags(
+                    """
+                    --valid NAME=PREFIX  a dataset of the validation set NAME; repeat it for more
+                    --valid-data-path INPUT...  datasets of the validation set, with or without
+                                         weights
+                    --test-data-path INPUT...  datasets of the test set, with or without weights
+                    """,
+                    valid={"action": "append", "type": named},
                 ),
                 setting("valid_samples"),
                 setting("test_samples"),
@@ -108,22 +93,17 @@ PAGE = Page(
         ),
         Group(
             "output",
-            (
-                flag("-o", "--output", metavar="FILE", help="save the plan, such as blend.yaml"),
-                *flags("--overwrite  replace what is there"),
-                flag("--show", type=number(1), metavar="N", help="show the text of N samples"),
-                flag(
-                    "--max-tokens",
-                    type=number(0),
-                    metavar="N",
-                    help="tokens that --show shows of a sample, 0: all (256; --json all)",
-                ),
-                flag(
-                    "--duplicates",
-                    action="store_true",
-                    help="read all tokens; count documents that are in several of the datasets",
-                ),
-                flag("--json", action="store_true", help="print the plan as JSON on stdout"),
+            flags(
+                """
+                -o, --output FILE  save the plan, such as blend.yaml
+                --overwrite        replace what is there
+                --show N           show the text of N samples
+                --max-tokens N     tokens that --show shows of a sample, 0: all (256; --json all)
+                --duplicates       read all tokens; count documents that are in several of the
+                                   datasets
+                --json             print the plan as JSON on stdout
+                """,
+                max_tokens={"type": number(0)},
             ),
         ),
         blends.CACHES,

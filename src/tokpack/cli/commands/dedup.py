@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flag, flags, given_options, output_prefix
+from tokpack.cli.parser import Group, Page, flags, given_options, output_prefix
 from tokpack.errors import UsageError
 from tokpack.quantities import percent, time_text
 
@@ -24,25 +24,19 @@ PAGE = Page(
     (
         Group(
             "what counts as a copy",
-            (
-                *flags(
-                    """
-                    --near SHARE  near copies too: documents whose n-grams have at least this
-                                  Jaccard similarity, such as 0.8 (only equal tokens)
-                    --on WHICH  with --near, the tokens that are compared: all, or trained ones, as
-                                the mask of conversations says (all)
-                    --ngram N   tokens in an n-gram (5)
-                    --bands N   bands of a signature (14)
-                    --rows N    values of a band; near copies agree in all of at least one band (8)
-                    """,
-                    on={"choices": ("all", "trained")},
-                ),
-                flag(
-                    "--no-verify",
-                    dest="verify",
-                    action="store_false",
-                    help="leave out all that agrees in a band: the n-grams are not compared",
-                ),
+            flags(
+                """
+                --near SHARE  near copies too: documents whose n-grams have at least this
+                              Jaccard similarity, such as 0.8 (only equal tokens)
+                --on WHICH    with --near, the tokens that are compared: all, or trained ones, as
+                              the mask of conversations says (all)
+                --ngram N     tokens in an n-gram (5)
+                --bands N     bands of a signature (14)
+                --rows N      values of a band; near copies agree in all of at least one band (8)
+                --no-verify   leave out all that agrees in a band: the n-grams are not compared
+                """,
+                on={"choices": ("all", "trained")},
+                no_verify={"dest": "verify", "action": "store_false"},
             ),
         ),
         Group(
