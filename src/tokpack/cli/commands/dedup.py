@@ -84,22 +84,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tell(output: str, report: DedupReport, seconds: float) -> None:
-    kinds = ("read", "kept", "exact", "near")
+    shares = [asdict(one) for one in report.datasets]
     totals = {
-        kind: [sum(asdict(one)[kind][what] for one in report.datasets) for what in
-               ("documents", "tokens")]
-        for kind in kinds
-    }  # fmt: skip
-    for one in report.datasets if report.datasets[1:] else ():
+        kind: {what: sum(one[kind][what] for one in shares) for what in ("documents", "tokens")}
+        for kind in ("read", "kept", "exact", "near")
+    }
+    lines = [(f"  {one['prefix']}", one) for one in shares]
+    for name, counts in [*(lines if shares[1:] else ()), (output, totals)]:
+        read, kept, exact, near = (counts[kind]["documents"] for kind in totals)
         terminal.say_folded(
-            f"  {one.prefix}: {one.read.documents:,} documents = {one.kept.documents:,} kept + "
-            f"{one.exact.documents:,} exact copies + {one.near.documents:,} near copies"
+            f"{name}: {read:,} documents = {kept:,} kept + {exact:,} exact copies + {near:,} near "
+            "copies"
         )
-    documents = {kind: totals[kind][0] for kind in kinds}
-    terminal.say_folded(
-        f"{output}: {documents['read']:,} documents = {documents['kept']:,} kept + "
-        f"{documents['exact']:,} exact copies + {documents['near']:,} near copies"
-    )
     for one in report.datasets:
         if one.most_of_one >= _MANY and one.most_of_one > one.read.documents / 2:
             terminal.note(
@@ -108,9 +104,8 @@ def _tell(output: str, report: DedupReport, seconds: float) -> None:
                 f"{output}.clusters.parquet; of conversations with one long prompt compare the "
                 "answers, with --on trained"
             )
-    tokens = {kind: totals[kind][1] for kind in kinds}
-    share = percent(tokens["kept"], tokens["read"])
-    terminal.say(f"  {tokens['kept']:,} of {tokens['read']:,} tokens kept ({share})")
+    kept, read = totals["kept"]["tokens"], totals["read"]["tokens"]
+    terminal.say(f"  {kept:,} of {read:,} tokens kept ({percent(kept, read)})")
     if report.recall is not None:
         terminal.say(
             f"  two documents exactly that alike are found in {report.recall:.1%} of cases"

@@ -13,10 +13,10 @@ from tokpack.cli.parser import Group, Page, flags, number
 
 
 def _interval(text: str) -> terminal.LineInterval:
-    count = text[:-1] if text.endswith("s") else text
+    count = text.removesuffix("s")
     if not count.isdigit() or int(count) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of documents, nor such as 30s")
-    if text.endswith("s"):
+    if count != text:
         return terminal.LineInterval(seconds=int(count))
     return terminal.LineInterval(seconds=1.0, documents=int(count))
 

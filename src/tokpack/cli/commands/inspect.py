@@ -102,9 +102,19 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = _of_lines(_lines(_origins(arguments), arguments))
     if arguments.text:
         return _print_texts(dataset, spelling, chosen)
-    if chosen is None:
-        return _overview(dataset, spelling, as_json=arguments.json)
-    _show(dataset, spelling, ((document, 0) for document in chosen), arguments, MAX_TOKENS)
+    if chosen is not None:
+        places = ((document, 0) for document in chosen)
+        _show(dataset, spelling, places, arguments, MAX_TOKENS)
+        return 0
+    from tokpack.dataset.overview import overview
+
+    result = overview(dataset, spelling)
+    if arguments.json:
+        terminal.put_json(result)
+    else:
+        from tokpack.cli.shown import print_overview
+
+        print_overview(result)
     return 0
 
 
@@ -138,11 +148,12 @@ def _origins(arguments: argparse.Namespace) -> Origins:
 def _trace(origins: Origins, arguments: argparse.Namespace) -> int:
     """Print which lines documents came from, or which documents came from lines."""
     chosen = _chosen(len(origins), arguments)
+    traced: Iterable[Origin] = origins
     if arguments.source:
-        chosen_lines: Iterable[Origin] = _lines(origins, arguments)
-    else:
-        chosen_lines = origins if chosen is None else [origins[number] for number in chosen]
-    for one in chosen_lines:
+        traced = _lines(origins, arguments)
+    elif chosen is not None:
+        traced = [origins[number] for number in chosen]
+    for one in traced:
         if arguments.json:
             terminal.put_json(one)
         elif arguments.source:
@@ -197,19 +208,6 @@ def _print_texts(
     for document in chosen:
         text = document_text(dataset, spelling, document)
         terminal.put_text(text if text.endswith(b"\n") else text + b"\n")
-    return 0
-
-
-def _overview(dataset: MMapIndexedDataset, spelling: Spelling | None, *, as_json: bool) -> int:
-    from tokpack.dataset.overview import overview
-
-    result = overview(dataset, spelling)
-    if as_json:
-        terminal.put_json(result)
-    else:
-        from tokpack.cli.shown import print_overview
-
-        print_overview(result)
     return 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -67,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             wait_for(name)
         items = open_items(names, tokenizer_given(arguments))
         terminal.say("tokpack: Ctrl-C ends it")
-        serve(items, arguments.port, _announce)
+        serve(items, arguments.port, lambda address: print(address, flush=True))
     return 0
 
 
@@ -84,8 +83,3 @@ def _is_there(name: str) -> bool:
     """Whether there is a file of a name, or of one that it begins, or a folder with something."""
     paths = [name, *glob.glob(f"{glob.escape(name)}*")]
     return any(os.listdir(path) if os.path.isdir(path) else os.path.lexists(path) for path in paths)
-
-
-def _announce(address: str) -> None:
-    sys.stdout.write(f"{address}\n")
-    sys.stdout.flush()
