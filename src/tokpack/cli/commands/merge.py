@@ -82,12 +82,11 @@ def _inputs(arguments: argparse.Namespace) -> list[str]:
         )
     if not (arguments.inputs or arguments.folder):
         raise UsageError("no INPUT: name two datasets or more, by their prefixes")
-    prefixes = (
-        datasets_in(arguments.folder) if arguments.folder else matching_datasets(arguments.inputs)
-    )
-    for prefix in prefixes if arguments.multimodal else ():
-        from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset import MMapIndexedDataset
 
+    folder = arguments.folder
+    prefixes = datasets_in(folder) if folder else matching_datasets(arguments.inputs)
+    for prefix in prefixes if arguments.multimodal else ():
         with MMapIndexedDataset(prefix) as dataset:
             if len(dataset) and dataset.modes is None:
                 raise UsageError(f"--multimodal: {prefix} is not; leave the flag out")
