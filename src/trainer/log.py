@@ -216,8 +216,9 @@ class Log:
         self.say(line(values, self._steps))
         self.record("step", **values)
         points = {name: values[key] for key, name in CURVES.items()}
-        parts = values.get("grad_norms", {}).items()
-        self._draw_points(points | {f"grad-norm/{room}": norm for room, norm in parts}, values)
+        for room, norm in values.get("grad_norms", {}).items():
+            points[f"grad-norm/{room}"] = norm
+        self._draw_points(points, values)
 
     def evaluation(self, name: str, loss: float, at: dict[str, Any]) -> None:
         """Report loss and perplexity of a validation or test set."""

@@ -128,10 +128,9 @@ class TrainingRun:
 
     def result(self) -> TrainingResult:
         """The result of the run so far."""
-        folder = self.config.save if self.saved == self.step else None
-        return TrainingResult(
-            self.step, self.consumed, dict(self.losses), None if folder is None else find(folder)
-        )
+        folder = self.config.save
+        saved = find(folder) if folder and self.saved == self.step else None
+        return TrainingResult(self.step, self.consumed, dict(self.losses), saved)
 
     def at(self) -> dict[str, int]:
         """How far the run is, as the fields of a log record."""

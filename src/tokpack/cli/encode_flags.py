@@ -130,31 +130,6 @@ def check_legacy(arguments: argparse.Namespace) -> None:
         )
 
 
-def notes_of_legacy(arguments: argparse.Namespace) -> list[str]:
-    """One line for each flag given that needs no action."""
-    used = (_VOCAB_SIZE,) if _is_type(arguments, "tiktokenizer") else ()
-    return [
-        f"{name} is not needed: {_REASONS[name]}" for name in arguments.ignored if name not in used
-    ]
-
-
-def bos_notes(arguments: argparse.Namespace) -> list[str]:
-    """One line, if the script with this tokenizer type begins each document with BOS."""
-    if (arguments.tokenizer_type or "").lower() != "llama2tokenizer":
-        return []
-    before = "no BOS before documents, as Megatron-LM before 2026 puts it with Llama2Tokenizer"
-    return [f"{before}; --bos adds it"]
-
-
-def is_whitespace(arguments: argparse.Namespace) -> bool:
-    """Whether it is the vocabulary of whole words, which has its own script and conventions."""
-    return _is_type(arguments, "whitespace", "whitespacetokenizer")
-
-
-def _is_type(arguments: argparse.Namespace, *types: str) -> bool:
-    return (arguments.tokenizer_type or "").lower() in types
-
-
 def _error_policy(text: str) -> tuple[str, int | None]:
     policy, colon, limit = text.partition(":")
     if policy == "fail" and not colon:
@@ -228,12 +203,16 @@ OUTPUT = encode_flags(
 def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     """The library's options from flags, and notes for the user about them."""
     check_legacy(arguments)
-    notes = notes_of_legacy(arguments)
+    kind = (arguments.tokenizer_type or "").lower()
+    used = (_VOCAB_SIZE,) if kind == "tiktokenizer" else ()
+    ignored = [name for name in arguments.ignored if name not in used]
+    notes = [f"{name} is not needed: {_REASONS[name]}" for name in ignored]
     inputs = (*arguments.inputs, *arguments.input)
     keys = _keys(arguments.keys or ["text"])
     if not inputs:
         raise UsageError(_no_input(keys))
-    whitespace = is_whitespace(arguments)
+    # The vocabulary of whole words has its own script and conventions.
+    whitespace = kind in ("whitespace", "whitespacetokenizer")
     names = {}
     if arguments.output_prefix:
         sentences = arguments.split_sentences or whitespace
@@ -243,8 +222,10 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         append_eod = whitespace or not arguments.output_prefix
         if not append_eod:
             notes.append("no EOD after documents, as in preprocess_data.py; --append-eod adds it")
-    if arguments.output_prefix and not (arguments.prepend_bos or arguments.bos_token):
-        notes += bos_notes(arguments)
+    bos = arguments.prepend_bos or arguments.bos_token
+    if arguments.output_prefix and not bos and kind == "llama2tokenizer":
+        before = "no BOS before documents, as Megatron-LM before 2026 puts it with Llama2Tokenizer"
+        notes.append(f"{before}; --bos adds it")
     on_error, max_rejects = arguments.on_error
     options = {
         name: value

@@ -152,7 +152,18 @@ def run(arguments: argparse.Namespace) -> int:
         save_blend(plan, arguments.output, overwrite=arguments.overwrite, inputs=inputs)
     shared = _shared(plan, arguments) if arguments.duplicates else {}
     if arguments.json:
-        _print_json(plan, arguments, shared=shared, files=files)
+        from tokpack.samples.blend.plan import as_json
+
+        values = as_json(plan, arguments.max_epochs, flag_names(*PAGE.groups))
+        if arguments.show:
+            from tokpack.cli.shown import first_as_json
+
+            values["shown"] = first_as_json(plan, arguments)
+        if arguments.duplicates:
+            values["shared"] = shared
+        if caches:
+            values["files"] = files
+        terminal.put_json(values, indent=2)
         _warn(plan, arguments)
     else:
         from tokpack.cli.blend_table import print_plan, print_shared
@@ -208,27 +219,6 @@ def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
         terminal.say(f"tokpack: warning: {warning}")
     if (more := len(warnings) - _MOST_WARNINGS) > 0:
         terminal.say(f"tokpack: warning: and {more:,} more, which --json lists")
-
-
-def _print_json(
-    plan: BlendPlan,
-    arguments: argparse.Namespace,
-    *,
-    shared: dict[str, CrossDuplicates],
-    files: list[Any],
-) -> None:
-    from tokpack.samples.blend.plan import as_json
-
-    values = as_json(plan, arguments.max_epochs, flag_names(*PAGE.groups))
-    if arguments.show:
-        from tokpack.cli.shown import first_as_json
-
-        values["shown"] = first_as_json(plan, arguments)
-    if arguments.duplicates:
-        values["shared"] = shared
-    if blends.is_asked(arguments):
-        values["files"] = files
-    terminal.put_json(values, indent=2)
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:

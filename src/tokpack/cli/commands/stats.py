@@ -15,7 +15,6 @@ from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from tokpack.look import Stats
 
@@ -63,8 +62,13 @@ def run(arguments: argparse.Namespace) -> int:
         _check_page(arguments)
     datasets = _counted(arguments)
     if arguments.html:
+        from tokpack.look import page
+        from tokpack.storage.disk import replace_file
+
         _check_page(arguments)
-        _write(arguments.html, datasets)
+        footer = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"
+        text = page(datasets, footer=footer)
+        replace_file(arguments.html, [text.encode("utf-8", "backslashreplace")])  # names of files
     if arguments.json:
         terminal.put_json({"datasets": datasets})
     else:
@@ -111,12 +115,3 @@ def _check_page(arguments: argparse.Namespace) -> None:
         [*inputs, *tokenizer_paths(arguments)],
         overwrite=arguments.overwrite,
     )
-
-
-def _write(path: str, datasets: Sequence[Stats]) -> None:
-    from tokpack.look import page
-    from tokpack.storage.disk import replace_file
-
-    footer = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"
-    # Names of files need not be text.
-    replace_file(path, [page(datasets, footer=footer).encode("utf-8", "backslashreplace")])
