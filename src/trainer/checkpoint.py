@@ -201,8 +201,8 @@ def load(
     there = weights.state.config.get("optimizer", "adam")  # the only one when it was not recorded
     if there != (here := engine.config.optimizer):
         raise UsageError(
-            f"{path}: the checkpoint has the state of optimizer {there}, this run is to go on with "
-            f"{here}: take the same, or take only the weights with {option('finetune', True)}"
+            f"{path}: the checkpoint has the state of optimizer {there}, this run uses {here}: use "
+            f"the same, or load only the weights with {option('finetune', True)}"
         )
     engine.load_full_state(weights.read, optimizer=True)
     engine.load_scalars(weights.scalars)

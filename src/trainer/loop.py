@@ -291,8 +291,8 @@ def _try(run: TrainingRun, work: Callable[[TrainingRun], None]) -> None:
             raise
         run.saved = -1
         run.log.say(
-            f"warning: iteration {at['iteration']:,} was not saved: {error}; what was written of "
-            "it is removed, training goes on, and the next checkpoint is tried when it is due"
+            f"warning: iteration {at['iteration']:,} was not saved: {error}; its files are "
+            "removed, and training goes on until the next checkpoint is due"
         )
         run.log.record("not saved", folder=run.config.save, reason=str(error), **at)
 

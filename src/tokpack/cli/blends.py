@@ -35,11 +35,11 @@ CACHES = Group(
     "index arrays, built before a job starts",
     flags(
         """
-        --cache DIR           build them in the folder of GPTDataset(cache=DIR)
+        --cache DIR           build them in DIR, for GPTDataset(cache=DIR)
         --megatron-cache DIR  write the program's own files, as its --data-cache-path finds them
         --tokenizer-ids JSON  the tokenizer in the names of Megatron-core's files: JSON, a file of
                               it, or a description.txt of a run
-        --rename OLD=NEW      prefixes that begin with OLD begin with NEW where the program runs
+        --rename OLD=NEW      a prefix that begins with OLD begins with NEW where the program runs
         --fused               the blend as ARM processors build it (GH200, GB200)
         """,
         rename={"action": "append", "type": renaming},
@@ -50,7 +50,10 @@ CACHES = Group(
 def is_asked(arguments: argparse.Namespace) -> bool:
     """Whether index arrays are to be built. UsageError if both kinds are requested."""
     if arguments.cache and arguments.megatron_cache:
-        raise UsageError("--cache and --megatron-cache: give one of them, twice if need be")
+        raise UsageError(
+            "--cache and --megatron-cache are both given: give one of them, and run again for the "
+            "other"
+        )
     for name in ("tokenizer_ids", "rename", "fused"):
         if getattr(arguments, name) and not arguments.megatron_cache:
             raise UsageError(f"--{name.replace('_', '-')} belongs to --megatron-cache")
@@ -131,7 +134,7 @@ def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
     where = "--tokenizer-ids"
     raw: str | bytes = text
     if not text.lstrip().startswith("{"):
-        problem = "neither JSON nor a file of it: "
+        problem = "neither JSON nor a JSON file: "
         where = text
         raw = read_whole(text, missing=UsageError, wrong=UsageError, problem=problem)
     values = parse_json(raw, where, wrong=UsageError)

@@ -521,7 +521,7 @@ def _document(history: RunHistory, text: str) -> tuple[Portion, int]:
         p for prefix, p in portions.items() if f"/{prefix}".endswith(f"/{name}" if name else "")
     ]
     if not digits.isdecimal() or (not colon and len(portions) > 1):
-        raise UsageError(f"--document {text!r} is not such as {next(iter(portions))}:17")
+        raise UsageError(f"--document {text!r} is not DATASET:D, such as {next(iter(portions))}:17")
     if len(matching) != 1:
         some = _listed(list(portions))
         raise UsageError(f"--document {text}: {name} is not one of the datasets {some}")

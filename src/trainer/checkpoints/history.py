@@ -232,9 +232,7 @@ def _begins(log: RunLog, path: Path) -> list[Record]:
     """The begin records that have a configuration; InputError if there is none."""
     begins = [record for record in log.begins if isinstance(record.get("config"), dict)]
     if not begins:
-        raise InputError(
-            f"{path}: does not say the configuration, which only an older tokpack left out"
-        )
+        raise InputError(f"{path}: has no configuration: an older tokpack wrote it")
     return begins
 
 
@@ -295,7 +293,7 @@ def _check_data(path: Path, train: Samples, records: list[Record]) -> None:
     for record in sorted(candidates, key=lambda record: record["iteration"])[-1:]:
         if record["fingerprint"] != fingerprint_of(train, record.get("consumed_samples", 0)):
             raise InputError(
-                f"{path}: its samples are others than those of {train.path_prefix} as it is now: "
+                f"{path}: its samples are not those of {train.path_prefix} as it is now: "
                 "the data has changed since, or another blend has its name"
             )
 

@@ -221,9 +221,8 @@ def pass_over(
         shown = [f"{name} {value}" for name, value in list(wrong.items())[:_SHOWN]]
         more = f" and {len(wrong) - _SHOWN} others" if len(wrong) > _SHOWN else ""
         raise UsageError(
-            f"{where}: {', '.join(shown)}{more}: the models here have none such, or it is not "
-            f"known what it does; {option('accept_argument', next(iter(wrong)))} imports the "
-            "weights without it"
+            f"{where}: {', '.join(shown)}{more}: not supported, or not known here; "
+            f"{option('accept_argument', next(iter(wrong)))} imports the weights without it"
         )
     return taken
 
@@ -458,7 +457,7 @@ def _settings(
     only = _ONLY[column].items()
     wrong = [f"{key} {brief(values[key])}" for key, one in only if values.get(key, one) != one]
     if wrong:
-        raise UsageError(f"{path}: {', '.join(wrong)}: the models here have none such")
+        raise UsageError(f"{path}: {', '.join(wrong)}: the models here do not support this")
     rope, scaled = _rope(path, values, family)
     values = _DEFAULTS[column] | {"initializer_range": 0.02} | values | rope
     qwen = {"qk_layernorm": family == QWEN3, "add_qkv_bias": family == QWEN2}

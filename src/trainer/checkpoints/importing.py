@@ -56,7 +56,7 @@ def open_model(
     if (path / CONFIG).exists():
         if config is not None:
             raise UsageError(
-                f"{path}: its {CONFIG} says which model it is of: leave out {option('config')}"
+                f"{path}: its {CONFIG} describes the model: leave out {option('config')}"
             )
         weights = HubWeights(path, vocab_size, accepted)
     elif not path.is_dir():
@@ -74,8 +74,8 @@ def open_model(
         )
     if spare := sorted(accepted - {*weights.accepted}):
         raise UsageError(
-            f"{option('accept_argument', spare[0])}: {folder} has no such argument that would be "
-            "refused: leave it out"
+            f"{option('accept_argument', spare[0])}: {folder} has no such argument, or it is "
+            "not refused: leave it out"
         )
     return weights
 

@@ -62,11 +62,11 @@ def configure(values: Overrides, world_size: int, neox: bool) -> Config:
         values.pop("wandb_project", None)
     if values.get("extra_save_iters") and (kept := values.default("keep_checkpoints")):
         every = f"{option('keep_checkpoints')} 0 keeps all"
-        values.note(f"of all checkpoints the last {kept} are kept; {every}")
+        values.note(f"only the last {kept} checkpoints are kept; {every}")
     extras = {name: values.pop(name) for name in list(values) if name not in FIELDS}
     values["deepspeed_json"] = _nested(extras)
     if extras and values.default("engine") == "torch":
-        values.note(f"of no use to engine torch: {', '.join(extras)}")
+        values.note(f"not used by engine torch: {', '.join(extras)}")
     return Config(**values, notes=values.notes, unlike=values.unlike, flags=dict(values.flags))
 
 

@@ -97,7 +97,7 @@ for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCL
 
 
 _TOLD = {  # kinds of names of which a note says what is done with them
-    "nothing": "accepted, with nothing to do",
+    "nothing": "accepted, without effect",
     "unlike": "not implemented, the results are the same",
 }
 
@@ -308,7 +308,7 @@ def _with_deepspeed(named: dict[str, _Setting], path: str, notes: list[str]) -> 
             raise UsageError(f"{written} contradicts {there.written} in {path}: change one of them")
         replaced[name] = f"{there.written}, not {written}"
     if replaced:
-        notes.append(f"{path} goes before the flags: {'; '.join(replaced.values())}")
+        notes.append(f"{path} overrides the flags: {'; '.join(replaced.values())}")
     kept = {name: one for name, one in named.items() if name not in replaced}
     return {**deepspeed.settings, "engine": _Setting("deepspeed", ""), **kept}
 

@@ -35,7 +35,7 @@ def named(text: str) -> tuple[str, str]:
 
 PAGE = Page(
     "blend",
-    "Plan a weighted blend of datasets: what each gives, and how often it is seen.",
+    "Plan a weighted blend of datasets: how much each contributes, and how often it is seen.",
     (
         Group(
             "length (one epoch over all datasets)",
@@ -53,9 +53,9 @@ PAGE = Page(
                 setting("temperature"),
                 *flags(
                     """
-                    --max-epochs E  warn where a dataset is seen more often (4)
-                    --cap-epochs E  lower the weights of datasets that would be seen more often;
-                                    the others share the rest
+                    --max-epochs E  warn if a dataset is seen more often than this (4)
+                    --cap-epochs E  lower the weights of datasets that would be seen more often
+                                    than this; the others share the rest
                     """,
                     max_epochs={"type": positive, "default": MAX_EPOCHS},
                     cap_epochs={"type": positive},
@@ -99,7 +99,7 @@ PAGE = Page(
                 --overwrite        replace what is there
                 --show N           show the text of N samples
                 --max-tokens N     tokens that --show shows of a sample, 0: all (256; --json all)
-                --duplicates       read all tokens; count documents that are in several of the
+                --duplicates       read all tokens, and count documents that are in several
                                    datasets
                 --json             print the plan as JSON on stdout
                 """,
@@ -111,7 +111,7 @@ PAGE = Page(
     ),
     """\
 INPUT is WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone, which count by their size, or one
-blend file, saved with -o or written by hand; flags take the place of what it says. A name finds
+blend file, saved with -o or written by hand; flags override what it says. A name finds
 NAME.idx, or NAME_text_document.idx; data/*.idx finds the datasets in a folder.
 
 examples:
@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokpack.samples.blend.plan import plan_of
 
     if arguments.output and not is_blend_file(arguments.output):
-        raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
+        raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it such as blend.yaml")
     if arguments.output:
         check_saved(arguments.output, arguments.inputs, overwrite=arguments.overwrite)
     spec = read_words(arguments.inputs).changed(**_changes(arguments))
@@ -191,8 +191,8 @@ def _capped(plan: BlendPlan, arguments: argparse.Namespace) -> BlendPlan:
     for before, after in zip(plan.train.usage, capped.train.usage, strict=True):
         if after.share < before.share and not arguments.quiet:
             terminal.note(
-                f"{before.portion.prefix}: {after.epochs:.3g} epochs in place of "
-                f"{before.epochs:.3g}, a share of {after.share:.3g} in place of {before.share:.3g}"
+                f"{before.portion.prefix}: {after.epochs:.3g} epochs instead of "
+                f"{before.epochs:.3g}, a share of {after.share:.3g} instead of {before.share:.3g}"
             )
     return capped
 

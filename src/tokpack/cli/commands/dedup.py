@@ -33,7 +33,8 @@ PAGE = Page(
                 --ngram N     tokens in an n-gram (5)
                 --bands N     bands of a signature (14)
                 --rows N      values of a band; near copies agree in all of at least one band (8)
-                --no-verify   leave out all that agrees in a band: the n-grams are not compared
+                --no-verify   leave out documents that agree in a band, without comparing their
+                              n-grams
                 """,
                 on={"choices": ("all", "trained")},
                 no_verify={"dest": "verify", "action": "store_false"},
@@ -53,8 +54,8 @@ PAGE = Page(
         ),
     ),
     """\
-INPUT is the prefix of a dataset, or one of its files. Of documents that are copies of each other
-the first one stays, in the order given. Pairs (encode --pairs) stay or go whole.
+INPUT is the prefix of a dataset, or one of its files. Of several copies the first one,
+in the order given, is kept. Pairs (encode --pairs) are kept or left out whole.
 
 examples:
   tokpack dedup wiki owt code -o clean
@@ -68,7 +69,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack dedup``."""
     if not arguments.inputs:
-        raise UsageError("no INPUT: name one dataset or more, by their prefixes")
+        raise UsageError("no INPUT: name one or more datasets by their prefixes")
     from tokpack.documents import dedup
 
     output, inputs = arguments.output, matching_datasets(arguments.inputs)
@@ -99,15 +100,14 @@ def _tell(output: str, report: DedupReport, seconds: float) -> None:
     for one in report.datasets:
         if one.most_of_one >= _MANY and one.most_of_one > one.read.documents / 2:
             terminal.note(
-                f"{one.most_of_one:,} of {one.read.documents:,} documents of {one.prefix} are near "
-                "copies of one, as links join what is only alike in steps: look at "
-                f"{output}.clusters.parquet; of conversations with one long prompt compare the "
-                "answers, with --on trained"
+                f"{one.most_of_one:,} of {one.read.documents:,} documents of {one.prefix} are "
+                "near copies of one: a chain of near copies can join documents that differ. Look "
+                f"at {output}.clusters.parquet; if conversations share a long prompt, compare "
+                "their answers alone with --on trained"
             )
     kept, read = totals["kept"]["tokens"], totals["read"]["tokens"]
     terminal.say(f"  {kept:,} of {read:,} tokens kept ({percent(kept, read)})")
     if report.recall is not None:
-        terminal.say(
-            f"  two documents exactly that alike are found in {report.recall:.1%} of cases"
-        )
+        found = f"{report.recall:.1%} of cases"
+        terminal.say(f"  two documents with exactly that similarity are found in {found}")
     terminal.say(f"  in {time_text(seconds)}")

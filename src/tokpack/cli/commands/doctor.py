@@ -29,7 +29,7 @@ PAGE = Page(
     "Say what is installed, what is missing, and what this machine and this folder can do.",
     (Group("flags", flags("--json  print it as JSON on stdout")),),
     """\
-It looks at the current folder, or at the one that is named: run it where the data will lie.
+It looks at the current folder, or at FOLDER: name the one where the data will be.
 
 examples:
   tokpack doctor

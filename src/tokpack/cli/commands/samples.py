@@ -20,8 +20,8 @@ PAGE = Page(
             "what to show",
             flags(
                 """
-                --step N           the batch of step N, from 1
-                --rank R           only what data parallel rank R takes of it
+                --step N           the batch of step N (the first is 1)
+                --rank R           only the samples of data parallel rank R
                 --sample K...      sample K of training
                 --document, --doc DATASET:D  the steps at which document D of a dataset is seen
                 """,
@@ -34,9 +34,9 @@ PAGE = Page(
             "output",
             flags(
                 """
-                --max-tokens N  tokens shown of a sample, 0: all (a line of each document; --json
-                                all)
-                --json          print JSON, an object a line
+                --max-tokens N  tokens shown of a sample, 0: all (one line of each document;
+                                --json all)
+                --json          print JSON, one object per line
                 """,
                 max_tokens={"type": number(0)},
             ),
@@ -44,7 +44,7 @@ PAGE = Page(
     ),
     """\
 RUN is a folder to which `tokpack train` writes its log.jsonl (--log-dir, else --save), also while
-it runs. Steps count from 1, samples and ranks from 0. A document is seen where a sample has some of
+it runs. Steps count from 1, samples and ranks from 0. A document is seen if a sample has some of
 its tokens.
 
 examples:
@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack samples``."""
     questions = [n for n in ("step", "sample", "document") if getattr(arguments, n) is not None]
     if len(questions) != 1:
-        given = ", ".join(f"--{name}" for name in questions) or "none of them"
-        raise UsageError(f"ask for one of --step N, --sample K and --document D; given: {given}")
+        given = ", ".join(f"--{name}" for name in questions) or "none"
+        raise UsageError(f"give one of --step N, --sample K and --document D; given: {given}")
     if arguments.rank is not None and questions != ["step"]:
         raise UsageError("--rank goes with --step")
     from tokpack.cli import shown

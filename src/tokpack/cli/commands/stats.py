@@ -26,13 +26,13 @@ PAGE = Page(
             "flags",
             flags(
                 """
-                --html FILE             also write a page with plots, to send
-                --overwrite             let --html replace a file that is no such page
+                --html FILE             also write a page with plots
+                --overwrite             let --html replace a file that is not such a page
                 --json                  print everything as JSON on stdout
                 --threads, --workers N  threads that count (all cores, 8 at most)
                 --top N                 tokens shown (10)
-                --seq-length N          also pack documents, best-fit, into samples of N tokens: how
-                                        full they are
+                --seq-length N          also pack documents, best-fit, into samples of N tokens, and
+                                        show how full they are
                 """,
                 threads={"default": 0},
                 top={"type": number(0), "default": 10},

@@ -25,19 +25,20 @@ _MOST_SPECIAL = 8
 
 PAGE = Page(
     "tokenizer",
-    "Say what a tokenizer is, whether its ids are those of the reference library, and its speed.",
+    "Show what a tokenizer is, check its ids against the reference library, and measure its speed.",
     (
         Group(
             "what to do",
             (
                 *flags(
                     """
-                    --text TEXT             show the tokens of this text, and no more
-                    --check                 compare with AutoTokenizer of transformers, too
+                    --text TEXT             only show the tokens of this text
+                    --check                 also compare with AutoTokenizer of transformers
                     --on FILE...            texts to try it on, as encode takes them (Python's
                                             library)
-                    --compare NAME|PATH...  bytes per token beside other tokenizers, by file
-                    --by KEY                with --compare: by the value of a JSON key
+                    --compare NAME|PATH...  compare bytes per token with other tokenizers, for each
+                                            file
+                    --by KEY                with --compare: for each value of a JSON key
                     --key, --json-keys KEY  JSON key or column (text)
                     """,
                     on={"default": []},
@@ -110,9 +111,9 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.compare and not arguments.on:
         raise UsageError("--compare needs texts: add --on FILE...")
     if arguments.text is not None and (arguments.compare or arguments.on or arguments.check):
-        raise UsageError("--text goes alone: without --on, --compare and --check")
+        raise UsageError("--text cannot be combined with --on, --compare or --check")
     if arguments.check and arguments.compare:
-        raise UsageError("--check is of one tokenizer: leave out --compare")
+        raise UsageError("--check tests one tokenizer: leave out --compare")
     if arguments.sample < 1:
         raise UsageError("--sample is 0: nothing would be read")
 

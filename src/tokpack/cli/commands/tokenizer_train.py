@@ -36,15 +36,15 @@ PAGE = Page(
                     -o, --output FILE       tokenizer.json or vocab.json to write
                     --type bpe|whitespace   what to make (whitespace for a file named vocab.json,
                                             else bpe)
-                    --vocab-size, --size N  tokens at most, special ones too (bpe: 50257;
+                    --vocab-size, --size N  most tokens, special ones included (bpe: 50257;
                                             whitespace: all words)
                     --pattern NAME|REGEX    how a bpe cuts text into words: gpt2, cl100k, o200k,
                                             llama3, qwen2, deepseek, tekken, ..., or an expression
                                             (gpt2)
-                    --special-tokens TOKENS  special tokens of a bpe, with commas between; repeat it
-                                            for more (<|endoftext|>)
-                    --min-count, --min-frequency N  merge pairs, or take words, that occur so often
-                                            (bpe: 2; whitespace: 1)
+                    --special-tokens TOKENS  special tokens of a bpe, separated by commas; may be
+                                            repeated (<|endoftext|>)
+                    --min-count, --min-frequency N  merge pairs, or take words, that occur N times
+                                            or more (bpe: 2; whitespace: 1)
                     --key, --json-keys KEY  JSON key or column (text)
                     """,
                     special_tokens={"action": "append"},
@@ -54,7 +54,7 @@ PAGE = Page(
                 *flags(
                     """
                     --limit N               learn from the first N records
-                    --workers, --threads N  threads of a bpe, which change nothing in the file (all
+                    --workers, --threads N  threads for a bpe, which do not change the result (all
                                             cores)
                     --overwrite             replace what is there
                     """,
