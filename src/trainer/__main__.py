@@ -29,9 +29,8 @@ def run(request: RunRequest, world: int) -> TrainingResult:
     """Train as requested, together with the other ranks of ``world``. Raises TokpackError."""
     if request.processes not in (None, world):
         raise UsageError(
-            f"{option('nproc')} {request.processes} in a world of {world} processes: `tokpack "
-            f"train --nproc {request.processes}` starts so many, and any other launcher is told so "
-            "itself"
+            f"{option('nproc')} {request.processes}, but {world} processes were started: use "
+            f"`tokpack train --nproc {request.processes}`, or tell another launcher how many"
         )
     config = request.config
     # At once: torch is not imported yet.

@@ -294,7 +294,7 @@ def described(kernel: str, device: torch.device) -> str:
     if device.type != "cuda" or kernel in FAST:
         return f"attention: {kernel}"
     return (
-        f"warning: attention: {kernel}, which is slow on this GPU: fast kernels want bf16 or fp16, "
-        "heads of at most 128 and, where it stays inside documents, attention_dropout 0, heads of "
-        f"at least 16 and no {option('compile', False)}"
+        f"warning: attention: {kernel}, which is slow on this GPU: fast kernels need bf16 or fp16, "
+        "heads of at most 128 and, if it stays inside documents, attention_dropout 0, heads of at "
+        f"least 16 and no {option('compile', False)}"
     )

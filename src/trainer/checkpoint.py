@@ -146,15 +146,13 @@ class CheckpointWrite:
         except Exception as error:  # raised by ``finish``
             self._failure = error
 
-    def _written(self) -> dict[str, FileDigest]:
-        if self._failure is not None:
-            raise self._failure
-        return self._files
-
     def _commit(self) -> None:
-        files: dict[str, FileDigest] = {}
-        for written in gather(agree(self._written)):
-            files.update(written)
+        def written() -> dict[str, FileDigest]:
+            if self._failure is not None:
+                raise self._failure
+            return self._files
+
+        files = {name: one for part in gather(agree(written)) for name, one in part.items()}
         text = state_text(self._meta, self._scalars, files)
         on_main(lambda: folders.commit(self._target, text, self._keep))
 
@@ -200,7 +198,12 @@ def load(
     if finetune or not weights.scalars:  # an imported model
         engine.load_full_state(lambda name, _: weights.read(name), optimizer=False)
         return RunState(0, 0, {}, {}, asdict(model))
-    _check_optimizer(path, weights.state, engine)
+    there = weights.state.config.get("optimizer", "adam")  # the only one when it was not recorded
+    if there != (here := engine.config.optimizer):
+        raise UsageError(
+            f"{path}: the checkpoint has the state of optimizer {there}, this run uses {here}: use "
+            f"the same, or load only the weights with {option('finetune', True)}"
+        )
     engine.load_full_state(weights.read, optimizer=True)
     engine.load_scalars(weights.scalars)
     return weights.state
@@ -228,14 +231,3 @@ def _check_model(path: Path, there: ModelConfig, here: ModelConfig, finetune: bo
     names = " ".join(name for name in asdict(here) if name not in free)
     if different := differences(asdict(there), asdict(here), names):
         raise UsageError(f"{path}: the checkpoint is of another model: {different}")
-
-
-def _check_optimizer(path: Path, state: RunState, engine: Engine) -> None:
-    """Raise UsageError if the checkpoint has the state of another optimizer."""
-    there = state.config.get("optimizer", "adam")  # the only one when it was not recorded
-    here = engine.config.optimizer
-    if there != here:
-        raise UsageError(
-            f"{path}: the checkpoint has the state of optimizer {there}, this run is to go on with "
-            f"{here}: take the same, or take only the weights with {option('finetune', True)}"
-        )

@@ -96,7 +96,7 @@ def open_data(config: Config, step: int) -> Data:
     size = vocabulary_of(config, (tokenizer or {}).get("vocab_size"))
     if size is None:
         raise UsageError(
-            f"no manifest says the vocabulary of {opened.train.path_prefix}: give "
+            f"no manifest names the vocabulary of {opened.train.path_prefix}: give "
             f"{option('vocab_size')}"
         )
     for dataset in plan.datasets:
@@ -122,7 +122,7 @@ def _add_sources(valid: dict[str, Samples], step: int, notes: list[str]) -> None
     """Add each dataset of each blend that has ``step`` samples as a set of its own."""
     for name, samples in list(valid.items()):
         if not isinstance(samples, BlendedDataset):
-            notes.append(f"{option('valid_by_source')}: {name} is of one dataset")
+            notes.append(f"{option('valid_by_source')}: {name} has only one dataset")
             continue
         for source in samples.datasets:
             title = f"{name} of {source.path_prefix}"
@@ -140,7 +140,7 @@ def _tokenizer(config: Config, notes: list[str]) -> dict[str, Any] | None:
     try:
         tokenizer = load_tokenizer(**files) if any(files.values()) else None
     except (TokenizerError, UsageError) as error:  # a vocabulary alone says no more than its size
-        notes.append(f"the checkpoints will not say their tokenizer: {error.args[0]}")
+        notes.append(f"the checkpoints will not name a tokenizer: {error.args[0]}")
         return None
     if tokenizer is None:
         return None

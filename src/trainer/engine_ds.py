@@ -97,7 +97,8 @@ class DeepSpeedEngine:
         self._begin_moments()
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
-        engine, count, scale = self._engine, len(micro_batches), self._loss_scale()
+        engine, count = self._engine, len(micro_batches)
+        scale = float(getattr(engine.optimizer, "cur_scale", 1.0))
         engine.set_train_batch_size(count * self.topology.data_size * self.config.micro_batch_size)
         for group in self._adamw.param_groups:
             group["lr"] = lr
@@ -161,9 +162,6 @@ class DeepSpeedEngine:
         for number, batch in enumerate(micro_batches):
             moved = {k: x.to(self.topology.device, non_blocking=True) for k, x in batch.items()}
             yield moved, (self.config.seed, self._batches, self.topology.micro_batch(number))
-
-    def _loss_scale(self) -> float:
-        return float(getattr(self._engine.optimizer, "cur_scale", 1.0))
 
     def _scaler(self) -> Any:
         """DeepSpeed's dynamic loss scale, or None."""

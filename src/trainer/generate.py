@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cache
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -71,31 +71,24 @@ def continue_tokens(
     device, generator = stage.topology.device, torch.Generator().manual_seed(seed)
     seen = list(tokens)
     absent: list[int] = []  # ids that are no token, as far as one was about to be taken
+
+    def draw(logits: torch.Tensor) -> int:
+        """An id that is not in ``absent``."""
+        logits[absent] = -torch.inf
+        if temperature == 0:
+            return int(logits.argmax())
+        if 0 < top_k < len(logits):
+            logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
+        chances = torch.softmax(logits / temperature, 0)
+        return int(torch.multinomial(chances, 1, generator=generator))
+
     while True:
         window = torch.tensor([seen[-stage.model.max_position_embeddings :]], device=device)
         logits = stage.logits({"tokens": window})[0, -1].float().cpu()
-        while not is_token(token := _draw(logits, absent, temperature, top_k, generator)):
+        while not is_token(token := draw(logits.clone())):
             absent.append(token)
         seen.append(token)
         yield token
-
-
-def _draw(
-    logits: torch.Tensor,
-    absent: list[int],
-    temperature: float,
-    top_k: int,
-    generator: torch.Generator,
-) -> int:
-    """An id that is not in ``absent``."""
-    logits = logits.clone()
-    logits[absent] = -torch.inf
-    if temperature == 0:
-        return int(logits.argmax())
-    if 0 < top_k < len(logits):
-        logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
-    chances = torch.softmax(logits / temperature, 0)
-    return int(torch.multinomial(chances, 1, generator=generator))
 
 
 def generate(
@@ -137,8 +130,9 @@ def generate(
             return True
         return False
 
-    settings: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "seed": seed}
-    drawn = continue_tokens(stage, ids, **settings, is_token=is_token)
+    drawn = continue_tokens(
+        stage, ids, temperature=temperature, top_k=top_k, seed=seed, is_token=is_token
+    )
     return _texts(tokenizer, takewhile(lambda token: token != end, islice(drawn, tokens)))
 
 

@@ -74,7 +74,7 @@ class Board:
                 self._writer.close()
         finally:
             if self._run is not None:
-                with telling_of_a_wait("Weights & Biases has not taken all curves; sending them"):
+                with telling_of_a_wait("Weights & Biases: still sending curves"):
                     self._run.finish()
 
     def _open(self, purge_step: int | None) -> Any:
@@ -96,7 +96,7 @@ def _begin_run(config: Config) -> Any:
     with needs_extra("wandb"):
         import wandb
     try:
-        with telling_of_a_wait("Weights & Biases does not answer yet; training waits for it"):
+        with telling_of_a_wait("Weights & Biases does not answer yet; training is waiting for it"):
             return wandb.init(
                 project=config.wandb_project,
                 name=config.wandb_exp_name,
@@ -176,8 +176,8 @@ class Log:
             path = self._folder / "log.jsonl"
             if not first and path.exists() and path.stat().st_size:
                 self.say(
-                    f"note: {path} has an earlier run, and gets this one from iteration 1 behind "
-                    f"it: give {option('log_dir')} a folder of its own to keep them apart"
+                    f"note: {path} has the log of an earlier run, and this one is appended from "
+                    f"iteration 1 on: give {option('log_dir')} another folder to keep them apart"
                 )
             self._lines = Lines(path)
             begin = {
@@ -216,8 +216,9 @@ class Log:
         self.say(line(values, self._steps))
         self.record("step", **values)
         points = {name: values[key] for key, name in CURVES.items()}
-        parts = values.get("grad_norms", {}).items()
-        self._draw_points(points | {f"grad-norm/{room}": norm for room, norm in parts}, values)
+        for room, norm in values.get("grad_norms", {}).items():
+            points[f"grad-norm/{room}"] = norm
+        self._draw_points(points, values)
 
     def evaluation(self, name: str, loss: float, at: dict[str, Any]) -> None:
         """Report loss and perplexity of a validation or test set."""
@@ -376,9 +377,9 @@ def describe(run: TrainingRun) -> Iterator[str]:
     for note in filter(None, (config.unlike, *config.notes, *run.data.notes)):
         yield f"note: {note}"
     if not config.save:
-        yield f"note: no weights of this run are kept: {option('save')} keeps them"
+        yield f"note: this run saves no weights: {option('save')} saves them"
     if config.precision == "fp16" and device == "cpu":
-        yield "note: a CPU computes fp16 many times slower than fp32 and bf16: take it for trials"
+        yield "note: a CPU computes fp16 many times slower than fp32 or bf16: only for trials"
     yield from run_lines(config, model, layout, device)
     memory = memory_of(model, layout)
     yield (
@@ -401,5 +402,5 @@ def describe(run: TrainingRun) -> Iterator[str]:
     if run.entropy is not None:
         yield (
             f"unigram entropy: {run.entropy:.4f} nats per token (perplexity "
-            f"{math.exp(run.entropy):,.4g}): what a model reaches that knows frequencies only"
+            f"{math.exp(run.entropy):,.4g}): the loss of a model that knows only token frequencies"
         )

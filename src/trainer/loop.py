@@ -224,18 +224,15 @@ def _look(run: TrainingRun) -> None:
         values["grad_norms"] = dict(zip(run.engine.rooms, last.norms.tolist(), strict=True))
     if values["loss"] is not None:
         run.losses["training"] = values["loss"]
-    ranks = gather((peak_memory(run.topology.device), run.meter.labels))
-    peak, labels = (
-        max(one for one, _ in ranks),
-        [sum(step) for step in zip(*(x for _, x in ranks), strict=True)],
-    )
+    peaks, counts = zip(*gather((peak_memory(run.topology.device), run.meter.labels)), strict=True)
+    labels = [sum(step) for step in zip(*counts, strict=True)]
     if empty := labels.count(0):
         run.log.say(
             f"warning: {empty} of the last {len(labels)} steps had no trained token: their loss is "
             "0, and only weight decay and moments changed the weights"
         )
     values["labels"] = sum(labels) // (run.topology.world_size // run.topology.data_size)
-    run.log.step(values | {"peak_memory_bytes": peak, "device": run.topology.device.type})
+    run.log.step(values | {"peak_memory_bytes": max(peaks), "device": run.topology.device.type})
     run.meter.restart()
 
 
@@ -294,8 +291,8 @@ def _try(run: TrainingRun, work: Callable[[TrainingRun], None]) -> None:
             raise
         run.saved = -1
         run.log.say(
-            f"warning: iteration {at['iteration']:,} was not saved: {error}; what was written of "
-            "it is removed, training goes on, and the next checkpoint is tried when it is due"
+            f"warning: iteration {at['iteration']:,} was not saved: {error}; its files are "
+            "removed, and training goes on until the next checkpoint is due"
         )
         run.log.record("not saved", folder=run.config.save, reason=str(error), **at)
 

@@ -311,27 +311,20 @@ Group = dist.ProcessGroup
 _ops: Any = torch.ops._c10d_functional
 
 
-def summed(x: Tensor, group: Group) -> Tensor:
-    """The sum of ``x`` over the ranks of ``group``, of the same shape and type."""
-    return _waited(_ops.all_reduce(x.contiguous(), "sum", group.group_name))
-
-
-def largest(x: Tensor, group: Group) -> Tensor:
-    """The element-wise maximum of ``x`` over the ranks of ``group``."""
-    return _waited(_ops.all_reduce(x.contiguous(), "max", group.group_name))
+def summed(x: Tensor, group: Group, kind: str = "sum") -> Tensor:
+    """The sum of ``x`` over the ranks of ``group``, of the same shape and type; or its "max"."""
+    return _ops.wait_tensor(_ops.all_reduce(x.contiguous(), kind, group.group_name))  # type: ignore[no-any-return]
 
 
 def gathered(part: Tensor, group: Group) -> Tensor:
-    """The tensors [n, ...] of all ranks, concatenated: [n * ranks, ...]."""
-    name = group.group_name
-    return _waited(_ops.all_gather_into_tensor(part.contiguous(), group.size(), name))
+    """The whole [B, S, H], from the part [B, S / ranks, H] on each rank."""
+    part, name = part.movedim(1, 0).contiguous(), group.group_name
+    whole: Tensor = _ops.wait_tensor(_ops.all_gather_into_tensor(part, group.size(), name))
+    return whole.movedim(0, 1)
 
 
 def summed_part(x: Tensor, group: Group) -> Tensor:
-    """This rank's part [n / ranks, ...] of the sum of [n, ...] over all ranks."""
-    name = group.group_name
-    return _waited(_ops.reduce_scatter_tensor(x.contiguous(), "sum", group.size(), name))
-
-
-def _waited(x: Tensor) -> Tensor:
-    return _ops.wait_tensor(x)  # type: ignore[no-any-return]
+    """This rank's part [B, S / ranks, H] of the sum of [B, S, H] over all ranks."""
+    x, name = x.movedim(1, 0).contiguous(), group.group_name
+    part: Tensor = _ops.wait_tensor(_ops.reduce_scatter_tensor(x, "sum", group.size(), name))
+    return part.movedim(0, 1)

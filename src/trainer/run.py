@@ -75,7 +75,7 @@ class TrainingRun:
         """Build and load everything; collective."""
         config, topology = self.config, self.topology
         self._rates = ""  # a note on the learning rate
-        text = f"{self.model.parameters:,} weights are being drawn, which takes a while"
+        text = f"{self.model.parameters:,} weights are being initialised, which takes a while"
         with telling_of_a_wait(text, SILENT) if topology.is_main else nullcontext():
             self.engine = make_engine(config, self.model, topology)
         self.stream = stream(self.data, self.data.train, config, topology)
@@ -117,7 +117,7 @@ class TrainingRun:
         except ResumeError as error:
             changed = differences(state.config, config.to_dict(), OF_SAMPLES)
             reason = changed or f"the data has changed: {error}"
-            raise ResumeError(f"{folder}: is of other samples: {reason}") from error
+            raise ResumeError(f"{folder}: was trained on other samples: {reason}") from error
         self._rates = self._rate_note(state.config, state.consumed_samples)
         return state.step
 
@@ -128,10 +128,9 @@ class TrainingRun:
 
     def result(self) -> TrainingResult:
         """The result of the run so far."""
-        folder = self.config.save if self.saved == self.step else None
-        return TrainingResult(
-            self.step, self.consumed, dict(self.losses), None if folder is None else find(folder)
-        )
+        folder = self.config.save
+        saved = find(folder) if folder and self.saved == self.step else None
+        return TrainingResult(self.step, self.consumed, dict(self.losses), saved)
 
     def at(self) -> dict[str, int]:
         """How far the run is, as the fields of a log record."""

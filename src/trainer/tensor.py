@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .parallel import Group, Topology, gathered, largest, own_part, summed, summed_part
+from .parallel import Group, Topology, gathered, own_part, summed, summed_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,16 +47,6 @@ def shared(x: Tensor, group: Group | None) -> Tensor:
     return x if group is None else _Sum.apply(x, None, group)  # type: ignore[no-untyped-call]
 
 
-def _gathered(x: Tensor, group: Group) -> Tensor:
-    """The whole [B, S, H], from the part [B, S / tensor_size, H] on each rank."""
-    return gathered(x.movedim(1, 0), group).movedim(0, 1)
-
-
-def _summed_part(x: Tensor, group: Group) -> Tensor:
-    """This rank's part [B, S / tensor_size, H] of the sum of [B, S, H] over all ranks."""
-    return summed_part(x.movedim(1, 0), group).movedim(0, 1)
-
-
 class _Parts(torch.autograd.Function):
     """From parts of the sequence to the whole; or from the whole on each rank to parts of their
     sum.
@@ -68,11 +58,11 @@ class _Parts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group, gather: bool) -> Tensor:
         ctx.group, ctx.gather = group, gather
-        return _gathered(x, group) if gather else _summed_part(x, group)
+        return gathered(x, group) if gather else summed_part(x, group)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        back = _summed_part(grad, ctx.group) if ctx.gather else _gathered(grad, ctx.group)
+        back = summed_part(grad, ctx.group) if ctx.gather else gathered(grad, ctx.group)
         return back, None, None
 
 
@@ -248,7 +238,7 @@ def softmax(  # noqa: PLR0917
     x = logits.to(torch.promote_types(logits.dtype, torch.float32))
     x[:, padding:] = -torch.inf
     top = x.amax(1, keepdim=True)
-    x.sub_(top if group is None else largest(top, group))
+    x.sub_(top if group is None else summed(top, group, "max"))
     label = x.gather(1, row).where(mine, 0)
     norm = x.exp_().sum(1, keepdim=True)
     if group is not None:

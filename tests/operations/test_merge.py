@@ -219,7 +219,10 @@ def test_the_flags_of_merge_datasets(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (folder / "x.bin").touch()
     for wrong, message in (
-        (["--input", "folder", "--output-prefix", "x"], "folder/x.idx: missing beside the other"),
+        (
+            ["--input", "folder", "--output-prefix", "x"],
+            "folder/x.idx: missing, while",
+        ),
         (["--input", "folder/a", "--output-prefix", "x"], "folder/a: cannot be read: "),
     ):
         done = tokpack("merge", *wrong, cwd=tmp_path)

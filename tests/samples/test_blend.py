@@ -130,7 +130,7 @@ class TestPlan:
         words = ["0.8", "small", "0.2", "large", "--samples", "500", "--seq-length", "10"]
         assert main(["blend", *words, "--cap-epochs", "2", "-o", "blend.yaml"]) == 0
         said = capsys.readouterr().err
-        assert "small: 2 epochs in place of 4, a share of 0.4 in place of 0.8" in said
+        assert "small: 2 epochs instead of 4, a share of 0.4 instead of 0.8" in said
         assert len(open_blend("blend.yaml").train) == 500
         assert main(["blend", "blend.yaml", "--json"]) == 0
         shares = [one["share"] for one in json.loads(capsys.readouterr().out)["datasets"]]

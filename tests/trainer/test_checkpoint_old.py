@@ -66,7 +66,7 @@ def test_an_old_checkpoint_goes_on(tmp_path: Path) -> None:
 
 def test_its_moments_are_adams(tmp_path: Path) -> None:
     folder, engine = shutil.copytree(GOLDEN, tmp_path / "run"), make(optimizer="muon")
-    with pytest.raises(UsageError, match="optimizer adam, this run is to go on with muon"):
+    with pytest.raises(UsageError, match="optimizer adam, this run uses muon"):
         checkpoint.load(engine, folder, engine.model.model)
 
 

@@ -210,7 +210,7 @@ def test_what_needs_nothing_is_said_once() -> None:
     found = config("--no-rope-fusion --distributed-backend nccl --num-workers 2 --use-flash-attn")
     assert changed(found) == {}
     assert found.notes == (
-        "accepted, with nothing to do: --no-rope-fusion, --use-flash-attn (torch's own kernels are "
+        "accepted, without effect: --no-rope-fusion, --use-flash-attn (torch's own kernels are "
         "always used); --distributed-backend nccl (the device decides); --num-workers 2 (a thread "
         "maps and reads the data)",
     )
@@ -238,7 +238,7 @@ def test_batch_sizes(line: str, world: int, micro: int, batch: int) -> None:
 def test_settings_of_deepspeed_without_it() -> None:
     found = config("--zero-reduce-bucket-size 5 --profile-backward")
     assert found.notes == (
-        "of no use to engine torch: zero_optimization.reduce_bucket_size, "
+        "not used by engine torch: zero_optimization.reduce_bucket_size, "
         "activation_checkpointing.profile",
     )
 

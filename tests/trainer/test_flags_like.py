@@ -1,4 +1,4 @@
-"""Defaults of other programs, what is not there of them, and a JSON that goes before the flags."""
+"""Defaults of other programs, what is not there of them, and a JSON that overrides the flags."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_would_change_no_result_is_said(tmp_path: Path) -> None:
     found = config(f"{words} --overlap-grad-reduce")
     assert changed(found) == {}
     assert found.notes == (
-        "accepted, with nothing to do: --num-workers 2 (a thread maps and reads the data); "
+        "accepted, without effect: --num-workers 2 (a thread maps and reads the data); "
         "--overlap-grad-reduce (gradients are summed in fp32, during the backward "
         "pass)",
         "not implemented, the results are the same: --overlap-param-gather (not overlapped); "
@@ -126,7 +126,7 @@ def test_a_json_goes_before_flags_that_change_no_result(tmp_path: Path) -> None:
         },
     }
     note = (
-        f"{path} goes before the flags: zero_optimization.stage 2, not --zero-stage 0; "
+        f"{path} overrides the flags: zero_optimization.stage 2, not --zero-stage 0; "
         "zero_optimization.reduce_bucket_size 5, not --zero-reduce-bucket-size 7; "
         "zero_optimization.contiguous_gradients false, not --zero-contigious-gradients"
     )

@@ -163,7 +163,7 @@ def test_the_width_of_llama(tmp_path: Path, words: dict[str, Any], width: int, h
 
 def test_kept_checkpoints_are_said(tmp_path: Path) -> None:
     path = write(tmp_path / "c.yml", {"extra_save_iters": [1, 2]})
-    assert any("the last 5 are kept" in note for note in config(path).notes)
+    assert any("the last 5 checkpoints are kept" in note for note in config(path).notes)
     assert not config(f"{path} --keep-checkpoints 0").notes
     assert not config(path).to_dict()["save_interval"]
     assert config(path).adam_beta2 == 0.999

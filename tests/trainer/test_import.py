@@ -148,7 +148,7 @@ def test_files_and_types(tmp_path: Path) -> None:
     assert (logits_of(tmp_path / "out") - expected).abs().max() <= EXACT
     cut = open_model(tmp_path / "model", vocab_size=VOCAB - 7)
     assert cut.read("head.weight")["parameter"].tolist() == whole["lm_head.weight"][:-7].tolist()
-    with pytest.raises(UsageError, match="says which model it is of: leave out config"):
+    with pytest.raises(UsageError, match="describes the model: leave out config"):
         open_model(tmp_path / "model", config="model.yml")
     with pytest.raises(UsageError, match="vocab_size is 501"):
         open_model(tmp_path / "model", vocab_size=VOCAB + 1)

@@ -214,7 +214,7 @@ def test_checkpoints_of_another_run_are_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_nproc_inside_another_launcher() -> None:
-    with pytest.raises(UsageError, match="nproc 4 in a world of 2 processes"):
+    with pytest.raises(UsageError, match="nproc 4, but 2 processes were started"):
         rank.run(resolve(["--nproc", "4"]), 2)
 
 

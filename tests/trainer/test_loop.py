@@ -185,7 +185,7 @@ def test_a_run_that_keeps_nothing_says_so(
     for more in ({}, {"save": str(tmp_path)}):
         assert train(Config(**settings(prefix, **short, **more)))
         first = capsys.readouterr().err.partition("\nmodel: ")[0]
-        assert ("no weights of this run are kept" in first) == (not more)
+        assert ("this run saves no weights" in first) == (not more)
 
 
 def test_another_number_of_processes_goes_on_with_the_same_samples(
@@ -322,7 +322,7 @@ def test_a_long_drawing_of_weights_is_told(
     for silent in (run_module.SILENT, 0.0):
         monkeypatch.setattr(run_module, "SILENT", silent)
         assert train(Config(**settings(prefix, **short, hidden_size=256, num_layers=4)))
-        assert ("weights are being drawn" in capsys.readouterr().err) == (not silent)
+        assert ("weights are being initialised" in capsys.readouterr().err) == (not silent)
 
 
 def test_a_long_wait_for_a_board_is_told() -> None:
@@ -405,5 +405,5 @@ def test_a_log_that_gets_a_second_run_says_so(
     assert "has an earlier run" not in capsys.readouterr().err
     assert train(config)
     said = capsys.readouterr().err
-    assert f"note: {tmp_path}/log.jsonl has an earlier run, and gets this one from" in said
-    assert "behind it: give log_dir a folder of its own" in said.replace("--log-dir", "log_dir")
+    assert f"note: {tmp_path}/log.jsonl has the log of an earlier run" in said
+    assert "give log_dir another folder" in said.replace("--log-dir", "log_dir")

@@ -130,7 +130,7 @@ def test_labels_count_alike_in_every_micro_batch(tmp_path: Path) -> None:
          "valid: [0-9]+ samples .* micro batch on every rank, 64"),
         ({"seq_length": 100_000}, "one sample"),
         ({"vocab_size": 100}, "token id 1[0-9][0-9], the vocabulary has 100 ids"),
-        ({"vocab_size": None}, "no manifest says the vocabulary of .*corpus"),
+        ({"vocab_size": None}, "no manifest names the vocabulary of .*corpus"),
         ({"data_path": ()}, "either data_path or train_data_path"),
         ({"data_path": ("0.5", "{prefix}", "0.5")}, "weights and datasets do not alternate"),
         ({"data_path": ("/nowhere/data",)}, "/nowhere/data: no such dataset"),
@@ -185,7 +185,7 @@ def test_a_tokenizer_that_no_manifest_names(
     assert "abc, abcd" in capsys.readouterr().out
     alone = [f"--vocab-file={tmp_path}/vocab.json", f"--save={tmp_path}/alone"]
     assert cli.main(["train", "--data-path", str(data), *flags, *alone]) == 0
-    assert "the checkpoints will not say their tokenizer: " in capsys.readouterr().err
+    assert "the checkpoints will not name a tokenizer: " in capsys.readouterr().err
 
 
 def test_a_test_set_that_is_too_small_is_left_out(
@@ -213,7 +213,7 @@ def test_other_data_is_not_gone_on_with(prefix: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds step_00000002 of another run: go on .* load"):
         train(config)
     config = replace(config, load=str(tmp_path))
-    with pytest.raises(ResumeError, match="is of other samples: seed is 1234 there, 7 here"):
+    with pytest.raises(ResumeError, match="on other samples: seed is 1234 there, 7 here"):
         train(replace(config, seed=7))
     again = write_tokens(tmp_path / "other", seed=5)
     with pytest.raises(ResumeError, match="data_path"):

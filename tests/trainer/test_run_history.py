@@ -216,7 +216,7 @@ def test_a_document_that_is_to_come(finished: Path, tmp_path: Path) -> None:
         (["run", "--step", "1", "--rank", "1"], "--rank 1: step 1 has ranks 0 to 0"),
         (["run", "--step", "1", "--sample", "1"], "given: --step, --sample"),
         (["run", "--document", "text:9999"], "text has documents 0 to"),
-        (["run", "--document", "text:x"], "is not such as text:17"),
+        (["run", "--document", "text:x"], "such as text:17"),
         (["run", "--document", "other:1"], "other is not one of the datasets text"),
         ([".", "--step", "1"], ".: no log.jsonl in it: name the folder"),
         (["no.yaml", "--step", "1"], "no.yaml: no log.jsonl in it: name the folder"),
@@ -266,7 +266,7 @@ def test_a_log_of_something_else(finished: Path, tmp_path: Path) -> None:
         return run("samples", tmp_path, "--step", 2, code=1).stderr
 
     old = {name: begin[name] for name in ("event", "iteration", "steps")}
-    assert "only an older tokpack left out" in refused(old, step)
+    assert "an older tokpack wrote it" in refused(old, step)
     assert "the data has changed since" in refused({**begin, "fingerprint": "0" * 32}, step)
     moved = {**begin, "config": {**begin["config"], "data_path": ["gone/text"]}}
     assert "relative to the folder in which the run was started" in refused(moved, step)

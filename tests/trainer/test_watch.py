@@ -77,7 +77,7 @@ def test_of_one_dataset_there_are_no_sources(
 ) -> None:
     values = settings(prefixes[0], eval_iters=1, train_samples=8, valid_by_source=True)
     assert set(tokpack.train(values).losses) == {"training", "valid", "test"}
-    assert "valid is of one dataset" in capsys.readouterr().err
+    assert "valid has only one dataset" in capsys.readouterr().err
 
 
 def test_a_trace_of_some_steps(

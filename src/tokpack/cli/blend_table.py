@@ -48,15 +48,12 @@ def print_shared(plan: BlendPlan, shared: Mapping[str, CrossDuplicates]) -> None
 
 def _print_datasets(mixture: Mixture) -> None:
     usage = mixture.usage
-    by_trained = mixture.spec.by == "trained"
-    column = ["trained"] if by_trained else []
-    rows = [["dataset", "documents", "tokens", *column, "weight", "share", "samples", "epochs"]]
+    rows = [["dataset", "documents", "tokens", "weight", "share", "samples", "epochs"]]
     rows += [
         [
             shown(portion.prefix),
             f"{portion.documents:,}",
             count_text(portion.tokens),
-            *([count_text(portion.trained)] if by_trained else []),
             "by size" if portion.weight is None else f"{portion.weight:.6g}",
             f"{share:.2%}",
             f"{samples:,.0f}",
@@ -64,9 +61,13 @@ def _print_datasets(mixture: Mixture) -> None:
         ]
         for portion, share, samples, epochs in usage
     ]
-    trained = [count_text(sum(one.portion.trained for one in usage))] if by_trained else []
-    total = f"{mixture.documents:,}", count_text(mixture.tokens), *trained, "", "100.00%"
+    total = f"{mixture.documents:,}", count_text(mixture.tokens), "", "100.00%"
     rows.append(["together", *total, f"{mixture.samples:,}", ""])
+    if mixture.spec.by == "trained":
+        trained = [one.portion.trained for one in usage]
+        cells = ["trained", *map(count_text, trained), count_text(sum(trained))]
+        for row, cell in zip(rows, cells, strict=True):
+            row.insert(3, cell)
     table(rows, bars=[one.share for one in usage])
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, flag
+from tokpack.cli.parser import Group, flags
 from tokpack.errors import UsageError
 from tokpack.quantities import bytes_text
 from tokpack.storage.disk import parse_json, read_whole
@@ -33,31 +33,16 @@ def renaming(text: str) -> tuple[str, str]:
 
 CACHES = Group(
     "index arrays, built before a job starts",
-    (
-        flag("--cache", metavar="DIR", help="build them in the folder of GPTDataset(cache=DIR)"),
-        flag(
-            "--megatron-cache",
-            metavar="DIR",
-            help="write the program's own files, as its --data-cache-path finds them",
-        ),
-        flag(
-            "--tokenizer-ids",
-            metavar="JSON",
-            help="the tokenizer in the names of Megatron-core's files: JSON, a file of it, "
-            "or a description.txt of a run",
-        ),
-        flag(
-            "--rename",
-            action="append",
-            type=renaming,
-            metavar="OLD=NEW",
-            help="prefixes that begin with OLD begin with NEW where the program runs",
-        ),
-        flag(
-            "--fused",
-            action="store_true",
-            help="the blend as ARM processors build it (GH200, GB200)",
-        ),
+    flags(
+        """
+        --cache DIR           build them in DIR, for GPTDataset(cache=DIR)
+        --megatron-cache DIR  write the program's own files, as its --data-cache-path finds them
+        --tokenizer-ids JSON  the tokenizer in the names of Megatron-core's files: JSON, a file of
+                              it, or a description.txt of a run
+        --rename OLD=NEW      a prefix that begins with OLD begins with NEW where the program runs
+        --fused               the blend as ARM processors build it (GH200, GB200)
+        """,
+        rename={"action": "append", "type": renaming},
     ),
 )
 
@@ -65,7 +50,10 @@ CACHES = Group(
 def is_asked(arguments: argparse.Namespace) -> bool:
     """Whether index arrays are to be built. UsageError if both kinds are requested."""
     if arguments.cache and arguments.megatron_cache:
-        raise UsageError("--cache and --megatron-cache: give one of them, twice if need be")
+        raise UsageError(
+            "--cache and --megatron-cache are both given: give one of them, and run again for the "
+            "other"
+        )
     for name in ("tokenizer_ids", "rename", "fused"):
         if getattr(arguments, name) and not arguments.megatron_cache:
             raise UsageError(f"--{name.replace('_', '-')} belongs to --megatron-cache")
@@ -110,38 +98,31 @@ def build(plan: BlendPlan, arguments: argparse.Namespace) -> list[Any]:
 
 def print_files(files: Sequence[Any], arguments: argparse.Namespace) -> None:
     """Print the table of what was built."""
+    from tokpack.cli.figures import table
+
     terminal.put()
     if arguments.cache:
-        _print_cached(files)
+        head = ["dataset", "part", "order", "samples", "bytes", "seconds", "file"]
+        table([head, *map(_cached_row, files)], left=(0, 1, 2, 6))
     else:
-        _print_index_files(files)
+        head = ["what", "samples", "bytes", "seconds", "files"]
+        table([head, *map(_index_row, files)], left=(0, 4))
 
 
-def _print_cached(files: Sequence[CachedIndex]) -> None:
-    from tokpack.cli.figures import table
+def _cached_row(one: CachedIndex) -> list[str]:
     from tokpack.samples.orders.rules import rules_of
 
-    rows = [["dataset", "part", "order", "samples", "bytes", "seconds", "file"]]
-    for one in files:
-        none = "nothing is needed" if rules_of(one.order).endless else "not kept: made when opened"
-        where = one.path or none
-        if one.path and not one.built:
-            where += " (was there)"
-        size = bytes_text(one.size) if one.path else ""
-        seconds = f"{one.seconds:.2f}" if one.path else ""
-        rows.append([one.prefix, one.part, one.order, f"{one.entries:,}", size, seconds, where])
-    table(rows, left=(0, 1, 2, 6))
-
-
-def _print_index_files(files: Sequence[IndexFiles]) -> None:
-    from tokpack.cli.figures import table
-
-    rows = [["what", "samples", "bytes", "seconds", "files"]]
-    for one in files:
-        paths = f"{one.paths[0]} and {len(one.paths) - 1} more"
+    size = seconds = ""
+    where = "nothing is needed" if rules_of(one.order).endless else "not kept: made when opened"
+    if one.path:
         size, seconds = bytes_text(one.size), f"{one.seconds:.2f}"
-        rows.append([one.name, f"{one.entries:,}", size, seconds, paths])
-    table(rows, left=(0, 4))
+        where = one.path if one.built else f"{one.path} (was there)"
+    return [one.prefix, one.part, one.order, f"{one.entries:,}", size, seconds, where]
+
+
+def _index_row(one: IndexFiles) -> list[str]:
+    paths = f"{one.paths[0]} and {len(one.paths) - 1} more"
+    return [one.name, f"{one.entries:,}", bytes_text(one.size), f"{one.seconds:.2f}", paths]
 
 
 def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
@@ -151,13 +132,12 @@ def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     where = "--tokenizer-ids"
-    if text.lstrip().startswith("{"):
-        values = parse_json(text, where, wrong=UsageError)
-    else:
+    raw: str | bytes = text
+    if not text.lstrip().startswith("{"):
+        problem = "neither JSON nor a JSON file: "
         where = text
-        problem = "neither JSON nor a file of it: "
         raw = read_whole(text, missing=UsageError, wrong=UsageError, problem=problem)
-        values = parse_json(raw, where, wrong=UsageError)
+    values = parse_json(raw, where, wrong=UsageError)
     datasets = values.get("datasets") if isinstance(values, dict) else None
     if isinstance(datasets, list) and datasets:
         values = datasets[0]

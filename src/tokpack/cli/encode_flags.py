@@ -9,68 +9,64 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.inputs import SPECIAL_TOKENS_COUNT
 from tokpack.cli.option_flags import ENCODE, encode_flags
-from tokpack.cli.parser import Group, flag, keep_one, number, output_prefix
+from tokpack.cli.parser import Flag, Group, flag, flags, keep_one, number, output_prefix
 from tokpack.encoding import EncodeOptions, megatron_names
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 # The flags of the preprocess_data.py scripts of Megatron-LM, GPT-NeoX and both Megatron-DeepSpeed
 # forks, with the same meaning.
 
-_TRAINER = "padding the vocabulary is the trainer's work"
-_CORES = "one run keeps all --workers busy on any number of files"
-_TOKENIZER = "the tokenizer's files say it"
-_NO_NEED = "nothing to do here"
 _VOCAB_SIZE = "--vocab-size"  # needed by a TikTokenizer
 _NONE_ADDED = "--tokenizer-hf-no-include-special-tokens"
 
-# Flags that do not change the files: name, number of values, the reason.
-IGNORED: dict[str, tuple[int | str | None, str]] = {
-    "--partitions": (None, _CORES),
-    "--keep-sequential-samples": (0, "documents always keep the order of the inputs"),
-    "--find-optimal-num-workers": (0, _CORES),
-    "--workers-to-check": ("+", _CORES),
-    "--max-documents": (None, "it belongs to --find-optimal-num-workers"),
-    "--performance-dir": (None, "it belongs to --find-optimal-num-workers"),
-    "--num-docs": (None, "progress is measured in bytes; --limit N ends after N records"),
-    _VOCAB_SIZE: (None, _TOKENIZER),
-    "--vocab-extra-ids": (None, _TOKENIZER),
-    "--padded-vocab-size": (None, _TRAINER),
-    "--pad-vocab-size-to": (None, _TRAINER),
-    "--make-vocab-size-divisible-by": (None, _TRAINER),
-    "--tensor-model-parallel-size": (None, _TRAINER),
-    "--model-parallel-size": (None, _TRAINER),
-    "--rank": (None, _NO_NEED),
-    "--seq-length": (None, "documents are written whole, the trainer cuts samples"),
-    "--use-gigatoken": (0, "tokpack has an engine of its own"),
-    "--legacy-tokenizer": (0, _NO_NEED),
-    "--tokenizer-hf-use-fast": (0, _NO_NEED),
-    "--tokenizer-hf-no-use-fast": (0, _NO_NEED),
-    _NONE_ADDED: (0, "none are added where --add-special-tokens is not given"),
-    "--tokenizer-sentencepiece-ignore-extra-whitespaces": (0, "the model says it"),
-    "--trust-remote-code": (0, "no code of a tokenizer's repository is run"),
-}
+# Flags that do not change the files, and why.
+IGNORED = flags(f"""
+    --partitions N                    one run keeps all --workers busy on any number of files
+    --keep-sequential-samples         documents always keep the order of the inputs
+    --find-optimal-num-workers        one run keeps all --workers busy on any number of files
+    --workers-to-check N...           one run keeps all --workers busy on any number of files
+    --max-documents N                 it belongs to --find-optimal-num-workers
+    --performance-dir DIR             it belongs to --find-optimal-num-workers
+    --num-docs N                      progress is measured in bytes; --limit N ends after N records
+    --vocab-extra-ids N               the tokenizer's files say it
+    --padded-vocab-size N             padding the vocabulary is the trainer's work
+    --pad-vocab-size-to N             padding the vocabulary is the trainer's work
+    --make-vocab-size-divisible-by N  padding the vocabulary is the trainer's work
+    --tensor-model-parallel-size N    padding the vocabulary is the trainer's work
+    --model-parallel-size N           padding the vocabulary is the trainer's work
+    --rank N                          nothing to do here
+    --seq-length N                    documents are written whole, the trainer cuts samples
+    --use-gigatoken                   tokpack has an engine of its own
+    --legacy-tokenizer                nothing to do here
+    --tokenizer-hf-use-fast           nothing to do here
+    --tokenizer-hf-no-use-fast        nothing to do here
+    {_NONE_ADDED}  none are added where --add-special-tokens is not given
+    --tokenizer-sentencepiece-ignore-extra-whitespaces  the model says it
+    --trust-remote-code               no code of a tokenizer's repository is run
+""")
 
-# Flags of NeoX's preprocess_data_with_chat_template.py: name, number of values, the flag here.
-_OF_CONVERSATIONS: dict[str, tuple[int | None, str]] = {
-    "--tokenizer-path": (None, "give --tokenizer DIR"),
-    "--generation-role": (None, "give --role-map ROLE=assistant"),
-    "--only-last": (0, "give --loss last"),
-    "--no-mask": (0, "give --loss all"),
-    "--reward-key": (None, "give --keep KEY, for a column"),
-    "--for-rm": (0, "give --pairs chosen rejected, for pairs"),
-}
+# Flags of NeoX's preprocess_data_with_chat_template.py, and what to give here.
+_OF_CONVERSATIONS = flags("""
+    --tokenizer-path DIR    give --tokenizer DIR
+    --generation-role ROLE  give --role-map ROLE=assistant
+    --only-last             give --loss last
+    --no-mask               give --loss all
+    --reward-key KEY        give --keep KEY, for a column
+    --for-rm                give --pairs chosen rejected, for pairs
+""")
+_REASONS = {one.names[0]: one.settings["help"] for one in (*IGNORED, *_OF_CONVERSATIONS)}
+_REASONS[_VOCAB_SIZE] = "the tokenizer's files say it"
 
 
 class _Refuse(argparse.Action):
     def __call__(self, *others: Any) -> None:
         name = others[-1]
         raise UsageError(
-            f"{name} is a flag of NeoX's script for conversations; with --chat "
-            f"{_OF_CONVERSATIONS[name][1]}"
+            f"{name} is a flag of NeoX's script for conversations; with --chat {_REASONS[name]}"
         )
 
 
@@ -87,6 +83,13 @@ class _Ignore(argparse.Action):
             setattr(namespace, self.dest, values)
 
 
+def _taken(rows: Sequence[Flag], action: type[argparse.Action], **more: Any) -> Iterator[Flag]:
+    """The flags of a table, with values of any kind, for an action of their own."""
+    for names, settings in rows:
+        nargs = 0 if "action" in settings else settings.get("nargs")
+        yield flag(*names, action=action, nargs=nargs, **more)
+
+
 GROUP = Group(
     "Flags of preprocess_data.py",
     (
@@ -97,15 +100,8 @@ GROUP = Group(
         flag(_VOCAB_SIZE, type=number(1), action=_Ignore),
         SPECIAL_TOKENS_COUNT,
         flag("--tokenizer-special-tokens", "--tiktoken-special-tokens", nargs="+"),
-        *(
-            flag(name, action=_Ignore, nargs=values, dest="ignored", default=[])
-            for name, (values, _) in IGNORED.items()
-            if name != _VOCAB_SIZE
-        ),
-        *(
-            flag(name, action=_Refuse, nargs=values)
-            for name, (values, _) in _OF_CONVERSATIONS.items()
-        ),
+        *_taken(IGNORED, _Ignore, dest="ignored", default=[]),
+        *_taken(_OF_CONVERSATIONS, _Refuse),
     ),
     hidden=True,
 )
@@ -132,33 +128,6 @@ def check_legacy(arguments: argparse.Namespace) -> None:
             "a TikTokenizer the seven that Megatron-LM gives it: leave the flag out, or give a "
             "tokenizer.json that has them with --tokenizer"
         )
-
-
-def notes_of_legacy(arguments: argparse.Namespace) -> list[str]:
-    """One line for each flag given that needs no action."""
-    used = (_VOCAB_SIZE,) if _is_type(arguments, "tiktokenizer") else ()
-    return [
-        f"{name} is not needed: {IGNORED[name][1]}"
-        for name in arguments.ignored
-        if name not in used
-    ]
-
-
-def bos_notes(arguments: argparse.Namespace) -> list[str]:
-    """One line, if the script with this tokenizer type begins each document with BOS."""
-    if (arguments.tokenizer_type or "").lower() != "llama2tokenizer":
-        return []
-    before = "no BOS before documents, as Megatron-LM before 2026 puts it with Llama2Tokenizer"
-    return [f"{before}; --bos adds it"]
-
-
-def is_whitespace(arguments: argparse.Namespace) -> bool:
-    """Whether it is the vocabulary of whole words, which has its own script and conventions."""
-    return _is_type(arguments, "whitespace", "whitespacetokenizer")
-
-
-def _is_type(arguments: argparse.Namespace, *types: str) -> bool:
-    return (arguments.tokenizer_type or "").lower() in types
 
 
 def _error_policy(text: str) -> tuple[str, int | None]:
@@ -234,12 +203,16 @@ OUTPUT = encode_flags(
 def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     """The library's options from flags, and notes for the user about them."""
     check_legacy(arguments)
-    notes = notes_of_legacy(arguments)
+    kind = (arguments.tokenizer_type or "").lower()
+    used = (_VOCAB_SIZE,) if kind == "tiktokenizer" else ()
+    ignored = [name for name in arguments.ignored if name not in used]
+    notes = [f"{name} is not needed: {_REASONS[name]}" for name in ignored]
     inputs = (*arguments.inputs, *arguments.input)
     keys = _keys(arguments.keys or ["text"])
     if not inputs:
         raise UsageError(_no_input(keys))
-    whitespace = is_whitespace(arguments)
+    # The vocabulary of whole words has its own script and conventions.
+    whitespace = kind in ("whitespace", "whitespacetokenizer")
     names = {}
     if arguments.output_prefix:
         sentences = arguments.split_sentences or whitespace
@@ -249,8 +222,10 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         append_eod = whitespace or not arguments.output_prefix
         if not append_eod:
             notes.append("no EOD after documents, as in preprocess_data.py; --append-eod adds it")
-    if arguments.output_prefix and not (arguments.prepend_bos or arguments.bos_token):
-        notes += bos_notes(arguments)
+    bos = arguments.prepend_bos or arguments.bos_token
+    if arguments.output_prefix and not bos and kind == "llama2tokenizer":
+        before = "no BOS before documents, as Megatron-LM before 2026 puts it with Llama2Tokenizer"
+        notes.append(f"{before}; --bos adds it")
     on_error, max_rejects = arguments.on_error
     options = {
         name: value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from functools import partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,8 @@ if TYPE_CHECKING:
     from tokpack.look.facts import Table
 
 _MOST_BAR, _LEAST_BAR = 40, 6  # columns
-
-
-_LEAST_TEXT, _FACT = 8, 18
-
-
+_LEAST_TEXT, _FACT = 8, 18  # columns
 _MOST_GROUPS = 5
-
-
 _MOST_SOURCES = 15
 
 
@@ -43,19 +38,13 @@ def width() -> int:
     return max(60, min(shutil.get_terminal_size().columns, 120))
 
 
-def bold(text: str) -> str:
-    """A title."""
-    return f"\x1b[1m{text}\x1b[0m" if is_coloured() else text
+def _styled(code: int, text: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if is_coloured() else text
 
 
-def dim(text: str) -> str:
-    """Less important text."""
-    return f"\x1b[2m{text}\x1b[0m" if is_coloured() else text
-
-
-def green(text: str) -> str:
-    """Text for trained tokens."""
-    return f"\x1b[32m{text}\x1b[0m" if is_coloured() else text
+bold = partial(_styled, 1)  # a title
+dim = partial(_styled, 2)  # less important text
+green = partial(_styled, 32)  # trained tokens
 
 
 def rendered(what: Any, columns: int) -> list[str]:
@@ -142,7 +131,11 @@ def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
         if columns[1:]:
             put()
             put(bold(shown(stats.prefix)))
-        _print_one(stats, top)
+        _print_histogram(stats)
+        print_table(token_table(stats, top))
+        print_table(source_table(stats.sources, _MOST_SOURCES))
+        print_table(role_table(stats))
+        print_table(duplicate_table(stats, _MOST_GROUPS))
 
 
 def _print_facts(names: Sequence[str], datasets: Sequence[dict[str, str]]) -> None:
@@ -154,18 +147,8 @@ def _print_facts(names: Sequence[str], datasets: Sequence[dict[str, str]]) -> No
         if begin:
             put()
         head = ["", *names[begin : begin + many]]
-        table(
-            [head, *([key, *(one.get(key, "") for one in some)] for key in keys)],
-            left=range(len(head)),
-        )
-
-
-def _print_one(stats: Stats, top: int) -> None:
-    _print_histogram(stats)
-    print_table(token_table(stats, top))
-    print_table(source_table(stats.sources, _MOST_SOURCES))
-    print_table(role_table(stats))
-    print_table(duplicate_table(stats, _MOST_GROUPS))
+        rows = [[key, *(one.get(key, "") for one in some)] for key in keys]
+        table([head, *rows], left=range(len(head)))
 
 
 def _number(value: float | None) -> str:
@@ -177,23 +160,14 @@ def _number(value: float | None) -> str:
 def _print_histogram(stats: Stats) -> None:
     if not stats.histogram:
         return
-    highest = max(one.documents for one in stats.histogram)
+    counts = [one.documents for one in stats.histogram]
+    rows = [
+        [f"{one.begin:,}+", f"{one.documents:,}", percent(one.documents, stats.documents)]
+        for one in stats.histogram
+    ]
     put()
-    table(
-        [
-            ["tokens", "documents", ""],
-            *(
-                [
-                    f"{one.begin:,}+",
-                    f"{one.documents:,}",
-                    percent(one.documents, stats.documents),
-                ]
-                for one in stats.histogram
-            ),
-        ],
-        left=(),
-        bars=[one.documents / highest for one in stats.histogram],
-    )
+    bars = [count / max(counts) for count in counts]
+    table([["tokens", "documents", ""], *rows], left=(), bars=bars)
 
 
 def print_table(one: Table | None) -> None:

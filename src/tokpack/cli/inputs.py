@@ -75,8 +75,8 @@ def datasets_in(folder: str) -> list[str]:
     for stem in sorted(stems):
         for missing in (stem + suffix for suffix in _PAIR if stem + suffix not in names):
             raise InputError(
-                f"{os.path.join(folder, missing)}: missing beside the other file of the dataset: "
-                "put it back, or take the other one out of the folder"
+                f"{os.path.join(folder, missing)}: missing, while the dataset's other file is "
+                "there: put it back, or take the other one out of the folder"
             )
     if not stems:
         raise InputError(f"{folder}: there is no .bin with its .idx in this folder")

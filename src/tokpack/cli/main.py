@@ -11,7 +11,7 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tokpack import wall
 from tokpack.cli import terminal
@@ -33,54 +33,46 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 
-class CommandEntry(NamedTuple):
-    """The line of a command in `tokpack --help`, and whether a stopped run of it can be
-    continued.
-    """
-
-    summary: str
-    resumable: bool = False
-
-
 # Grouped by purpose; a command of two words is in a module such as shards_plan.
 GROUPS = {
     "make": {
-        "encode": CommandEntry("text -> token ids in .bin and .idx", resumable=True),
-        "shards plan": CommandEntry("a run -> shards for many machines"),
-        "shards status": CommandEntry("which shards are done, failed, lost"),
-        "shards commit": CommandEntry("all shards -> one dataset"),
-        "tokenizer": CommandEntry("what a tokenizer is, its speed, its tokens"),
-        "bench": CommandEntry("its speed beside other libraries, on your text"),
-        "tokenizer train": CommandEntry("text -> a tokenizer.json or a vocabulary"),
+        "encode": "text -> token ids in .bin and .idx",
+        "shards plan": "a run -> shards for many machines",
+        "shards status": "which shards are done, failed, lost",
+        "shards commit": "all shards -> one dataset",
+        "tokenizer": "what a tokenizer is, its speed, its tokens",
+        "bench": "its speed beside other libraries, on your text",
+        "tokenizer train": "text -> a tokenizer.json or a vocabulary",
     },
     "look": {
-        "inspect": CommandEntry("what a dataset is, its documents, where they are from"),
-        "stats": CommandEntry("lengths, frequencies, duplicates, plots"),
-        "verify": CommandEntry("every byte against the manifest"),
-        "view": CommandEntry("datasets, blends and runs in a browser"),
-        "doctor": CommandEntry("what is installed, what this machine can do"),
+        "inspect": "what a dataset is, its documents, where they are from",
+        "stats": "lengths, frequencies, duplicates, plots",
+        "verify": "every byte against the manifest",
+        "view": "datasets, blends and runs in a browser",
+        "doctor": "what is installed, what this machine can do",
     },
     "change": {
-        "merge": CommandEntry("datasets -> one, or a manifest of them"),
-        "select": CommandEntry("datasets -> a view of some of their documents"),
-        "dedup": CommandEntry("datasets -> a view without copies, exact or near"),
-        "decontaminate": CommandEntry("datasets -> a view without evaluation texts"),
-        "split": CommandEntry("a dataset -> parts, train and valid"),
-        "adopt": CommandEntry("another program's dataset -> one with a manifest"),
-        "convert": CommandEntry("from and to other formats, other dtypes"),
+        "merge": "datasets -> one, or a manifest of them",
+        "select": "datasets -> a view of some of their documents",
+        "dedup": "datasets -> a view without copies, exact or near",
+        "decontaminate": "datasets -> a view without evaluation texts",
+        "split": "a dataset -> parts, train and valid",
+        "adopt": "another program's dataset -> one with a manifest",
+        "convert": "from and to other formats, other dtypes",
     },
     "blend": {
-        "blend": CommandEntry("datasets and weights -> the plan of a blend, its index arrays"),
-        "samples": CommandEntry("what a step of training saw, and when a document"),
+        "blend": "datasets and weights -> the plan of a blend, its index arrays",
+        "samples": "what a step of training saw, and when a document",
     },
     "train": {
-        "train": CommandEntry("a blend -> a GPT, on one CPU or many GPUs"),
-        "generate": CommandEntry("continue a text with a checkpoint"),
-        "model import": CommandEntry("a model of another program -> a checkpoint"),
-        "model export": CommandEntry("a checkpoint -> a Hugging Face model"),
+        "train": "a blend -> a GPT, on one CPU or many GPUs",
+        "generate": "continue a text with a checkpoint",
+        "model import": "a model of another program -> a checkpoint",
+        "model export": "a checkpoint -> a Hugging Face model",
     },
 }
-COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
+_RESUMABLE = ("encode",)  # a stopped run of these can be continued
 # Former names, and short names for commands that are typed often.
 ALIASES = {
     "plan": "shards plan",
@@ -125,9 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         discard(sys.stdout)
         return 0
     except KeyboardInterrupt as interrupt:
-        resumable = name in COMMANDS and COMMANDS[name].resumable
-        hint = "run the same command again to resume" if resumable else ""
-        hint = str(interrupt) or hint
+        hint = str(interrupt)
+        if name in _RESUMABLE and not hint:
+            hint = "run the same command again to resume"
         # Python remembers an interrupt that happens inside of an exec, for instance while a
         # dataclass is being defined, and would end by SIGINT although it was caught. Another exec
         # makes it forget.
@@ -189,10 +181,10 @@ def _text_of(name: str, arguments: Sequence[str]) -> str:
         lines = []
         for title, group in GROUPS.items():
             lines += ["", f"{title}:"]
-            lines += [f"  {key:<15} {command.summary}" for key, command in group.items()]
+            lines += [f"  {key:<15} {summary}" for key, summary in group.items()]
         return HELP.format(commands="\n".join(lines))
     if _second_words(name) and {"-h", "--help", "--help-all"}.intersection(arguments):
-        lines = [f"  {key:<15} {COMMANDS[key].summary}" for key in _second_words(name)]
+        lines = [f"  {key:<15} {COMMANDS[key]}" for key in _second_words(name)]
         return "\n".join([*lines, ""])
     if name in ("-V", "--version", "version"):
         from tokpack.cli.installed import version_text

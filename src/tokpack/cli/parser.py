@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import textwrap
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+T = TypeVar("T")
 _COLUMN, _WIDE_COLUMN = 30, 34  # where help begins
 _HELP = ("-h", "--help", "--help-all")
 _FROM_THE_END = re.compile(r"-\d+[:,].*")  # documents such as -3:, which look like a flag
@@ -224,22 +226,15 @@ def output_prefix(text: str) -> str:
     return stem if suffix in (".bin", ".idx") else text
 
 
-def share(text: str) -> float:
-    """Convert a share, such as ``0.1`` or ``10%``."""
+def _converted(convert: Callable[[str], T], text: str) -> T:
     try:
-        return share_of(text)
+        return convert(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def size(text: str) -> int:
-    """Convert a number of bytes, such as ``500MB`` or ``1g``."""
-    try:
-        return size_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
+share = partial(_converted, share_of)  # such as 0.1 or 10%
+size = partial(_converted, size_of)  # a number of bytes, such as 500MB or 1g
 _TYPES = {"N": number(1), "SIZE": size, "X": float, "SHARE": share}
 COMMON = Group(
     "",

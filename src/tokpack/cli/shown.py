@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.figures import bold, dim, green, print_table, table, width, wrapped
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
@@ -60,27 +60,15 @@ def print_text(
 
     Without colours they are put in [[ ]].
     """
+    mark = green if is_coloured() else "[[{}]]".format
     runs = []
     for is_trained, run in groupby(zip(ids, trained or [0] * len(ids), strict=True), itemgetter(1)):
         lines = [shown(line) for line in text_of([token for token, _ in run], spelling).split("\n")]
-        runs.append("\n".join(_marked(line) if is_trained and line else line for line in lines))
+        runs.append("\n".join(mark(line) if is_trained and line else line for line in lines))
     text = ("" if spelling else " ").join(runs)
     for line in text.removesuffix("\n").split("\n"):
         for row in wrapped(line, width() - 2):
             put(f"  {row}")
-
-
-def _marked(text: str) -> str:
-    return green(text) if is_coloured() else f"[[{text}]]"
-
-
-class _Cell(NamedTuple):
-    """Some tokens together: their text, their ids, and whether a line of the document ends."""
-
-    text: str
-    ids: str
-    ends: bool
-    colours: tuple[str, str]
 
 
 def print_tokens(
@@ -89,52 +77,47 @@ def print_tokens(
     """Print tokens in alternating colours, with their ids below; ``trained`` is 1 for trained
     ones.
     """
-    for line in _lines(_cells(ids, spelling, trained), width() - 2):
-        for row in line:
-            put(f"  {row}".rstrip())
+    for text, numbers in _rows(ids, spelling, trained, width() - 2):
+        if text is not None:
+            put(f"  {text}".rstrip())
+        put(f"  {numbers}".rstrip())
 
 
-def _cells(
-    ids: Sequence[int], spelling: Spelling | None, trained: Sequence[int] | None
-) -> Iterator[_Cell]:
-    spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
-    at = 0
-    for some in spelled:
-        numbers, colours = "+".join(map(str, some.ids)), _COLOURS
-        if trained is not None:
-            is_trained = any(trained[at : at + len(some.ids)])
-            numbers += "*" if is_trained else ""
-            colours = _TRAINED if is_trained else _UNTRAINED
-        yield _Cell(shown(some.text), numbers, some.text.endswith("\n"), colours)
-        at += len(some.ids)
+def _rows(
+    ids: Sequence[int], spelling: Spelling | None, trained: Sequence[int] | None, columns: int
+) -> Iterator[tuple[str | None, str]]:
+    """Rows of text over rows of ids, aligned, no wider than ``columns``.
 
-
-def _lines(cells: Iterator[_Cell], columns: int) -> Iterator[list[str]]:
-    """Rows of text over rows of ids, aligned, no wider than ``columns``."""
+    Until some token has a text there are only ids.
+    """
     from rich.cells import cell_len
 
-    text_row, id_row, used, colour = "", "", 0, 0
-    has_text = False
-    for cell in cells:
+    spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
+    text_row, id_row, used, at = "", "", 0, 0
+    has_text, coloured = False, is_coloured()
+    for count, one in enumerate(spelled):
+        numbers, colours = "+".join(map(str, one.ids)), _COLOURS
+        if trained is not None:
+            is_trained = any(trained[at : at + len(one.ids)])
+            numbers += "*" if is_trained else ""
+            colours = _TRAINED if is_trained else _UNTRAINED
+        at += len(one.ids)
         # A colour shows where a token ends. Without colours a bar does, and blanks are visible.
-        text = cell.text if is_coloured() else cell.text.replace(" ", _BLANK)
-        size = max(cell_len(text), cell_len(cell.ids)) + 1
+        text = shown(one.text) if coloured else shown(one.text).replace(" ", _BLANK)
+        size = max(cell_len(text), cell_len(numbers)) + 1
         if used and used + size > columns:
-            yield [text_row, id_row] if has_text else [id_row]
+            yield text_row if has_text else None, id_row
             text_row, id_row, used = "", "", 0
         has_text = has_text or bool(text)
         blank = " " * (size - 1 - cell_len(text))
-        if is_coloured():
-            text_row += f"{cell.colours[colour]}{text}{_END}{blank} "
-        else:
-            text_row += f"{text}|{blank}"
-        id_row += dim(cell.ids.ljust(size))
-        used, colour = used + size, 1 - colour
-        if cell.ends:
-            yield [text_row, id_row]
+        text_row += f"{colours[count % 2]}{text}{_END}{blank} " if coloured else f"{text}|{blank}"
+        id_row += dim(numbers.ljust(size))
+        used += size
+        if one.text.endswith("\n"):
+            yield text_row, id_row
             text_row, id_row, used = "", "", 0
     if used:
-        yield [text_row, id_row] if has_text else [id_row]
+        yield text_row if has_text else None, id_row
 
 
 _MOST_SOURCES = 8
@@ -152,21 +135,22 @@ def print_overview(facts: Overview) -> None:
         rows.insert(1, ["sequences", f"{facts.sequences:,}"])
     if facts.multimodal:
         rows.append(["modes", "one for each sequence: it is multimodal"])
-    if _loss_tracks(facts):
-        rows.append(["trained", _trained(facts)])
+    if tracks := [f"{name} ({kind})" for name, kind in facts.tracks.items() if name in LOSS_TRACKS]:
+        share = (
+            ""
+            if facts.trained is None
+            else (f"{facts.trained:,} tokens ({percent(facts.trained, facts.tokens)}), ")
+        )
+        rows.append(["trained", f"{share}by {' and '.join(tracks)}"])
     if facts.bytes_per_token is not None:
         how = " (measured on a sample)" if facts.measured else ""
         rows.append(["bytes per token", f"{facts.bytes_per_token:.2f}{how}"])
     if facts.text_bytes is not None:
         rows.append(["text", bytes_text(facts.text_bytes)])
     if facts.records is not None:
-        rows.append(
-            [
-                "records read",
-                f"{facts.records:,}: {facts.empty:,} without tokens, {facts.rejected:,} rejected"
-                + "".join(f", {words}" for words in facts.chosen()),
-            ]
-        )
+        left_out = [f"{facts.empty:,} without tokens", f"{facts.rejected:,} rejected"]
+        left_out += facts.chosen()
+        rows.append(["records read", f"{facts.records:,}: {', '.join(left_out)}"])
     if facts.created:
         rows.append(["made", f"{facts.created} by tokpack {facts.version}"])
     if facts.columns:
@@ -181,18 +165,6 @@ def print_overview(facts: Overview) -> None:
         put(bold("length of documents in tokens"))
         table([[key for key, _ in values], [f"{value:,.0f}" for _, value in values]], left=())
     print_table(source_table(facts.sources, _MOST_SOURCES))
-
-
-def _loss_tracks(facts: Overview) -> list[str]:
-    return [name for name in facts.tracks if name in LOSS_TRACKS]
-
-
-def _trained(facts: Overview) -> str:
-    """How many tokens are trained, and which tracks exist, in words."""
-    tracks = " and ".join(f"{name} ({facts.tracks[name]})" for name in _loss_tracks(facts))
-    if facts.trained is None:
-        return f"by {tracks}"
-    return f"{facts.trained:,} tokens ({percent(facts.trained, facts.tokens)}), by {tracks}"
 
 
 def _tokenizer(tokenizer: dict[str, object]) -> str:
@@ -342,16 +314,15 @@ _MOST_LISTED = 12
 
 def print_first(plan: BlendPlan, arguments: argparse.Namespace) -> None:
     """Print the first samples of a blend."""
-    shows = _SamplePrinter(plan, arguments)
+    printer = _SamplePrinter(plan, arguments)
+    most = MAX_TOKENS if arguments.max_tokens is None else arguments.max_tokens
     for sample in _first(plan, arguments.show):
-        limit = arguments.max_tokens
-        shows.print(sample, "", MAX_TOKENS if limit is None else limit)
+        printer.print(sample, "", most)
 
 
 def first_as_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The first samples of a blend."""
-    shows = _SamplePrinter(plan, arguments)
-    return [shows.as_json(sample) for sample in _first(plan, arguments.show)]
+    return [*map(_SamplePrinter(plan, arguments).as_json, _first(plan, arguments.show))]
 
 
 def show_step(history: RunHistory, arguments: argparse.Namespace) -> None:
@@ -386,9 +357,9 @@ def find_document(history: RunHistory, arguments: argparse.Namespace) -> None:
     portion, document = _document(history, arguments.document)
     dataset, prefix = portion.dataset, portion.prefix
     if not arguments.json:
-        size = counted(len(dataset.document(document)), "token")
-        source = _source_text(Sources(dataset), document)
-        put(f"document {document} of {prefix}: {size}{source}")
+        words = [counted(len(dataset.document(document)), "token")]
+        words += Sources(dataset).find(document).words
+        put(f"document {document} of {prefix}: {', '.join(words)}")
     samples = 0
     for number in find(history.train, prefix, document, history.steps.samples):
         sample, step = look(history.train, number), history.steps.taking(number)
@@ -445,8 +416,7 @@ class _SamplePrinter:
         put()
         put(
             f"{bold(f'sample {sample.number}')}{place}: sample {sample.dataset_sample} of "
-            f"{shown(sample.dataset.path_prefix)}{epoch}, "
-            + counted(len(sample.pieces), "document")
+            f"{shown(sample.dataset.path_prefix)}{epoch}, {counted(len(sample.pieces), 'document')}"
         )
         for line in _marks(sample):
             put(dim(f"  {line}"))
@@ -456,10 +426,9 @@ class _SamplePrinter:
             part = ids[: width() if most is None else _share(sample, most)]
             trained = _mask(sample, piece) if sample.is_masked else None
             first = f" from token {piece.offset:,} on" if piece.offset else ""
-            words = "" if trained is None else f", {sum(trained):,} trained"
-            source = _source_text(sources, piece.document)
-            what = f"document {piece.document}{first}{source}{words}"
-            put(dim(f"  ── {counted(len(ids), 'token')} of {what}"))
+            words = [f"document {piece.document}{first}", *sources.find(piece.document).words]
+            words += [] if trained is None else [f"{sum(trained):,} trained"]
+            put(dim(f"  ── {counted(len(ids), 'token')} of {', '.join(words)}"))
             if most is None:
                 text = text_of(part, self._spelling)
                 put(f"  {shown(text, limit=width() - 2)}".rstrip())
@@ -532,11 +501,6 @@ def _listed(values: Sequence[object]) -> str:
     return ", ".join(map(str, values[:_MOST_LISTED])) + more
 
 
-def _source_text(sources: Sources, document: int) -> str:
-    """The origin of a document, as far as it is known."""
-    return "".join(f", {one}" for one in sources.find(document).words)
-
-
 def _place(step: Step | None, sample: int) -> str:
     if step is None:
         return "no step takes it"
@@ -545,7 +509,7 @@ def _place(step: Step | None, sample: int) -> str:
 
 
 def _place_json(step: Step | None, sample: int) -> dict[str, Any]:
-    rank, batch = (None, None) if step is None else step.place(sample)
+    rank, batch = step.place(sample) if step else (None, None)
     return {"step": step and step.number, "rank": rank, "micro_batch": batch}
 
 
@@ -557,7 +521,7 @@ def _document(history: RunHistory, text: str) -> tuple[Portion, int]:
         p for prefix, p in portions.items() if f"/{prefix}".endswith(f"/{name}" if name else "")
     ]
     if not digits.isdecimal() or (not colon and len(portions) > 1):
-        raise UsageError(f"--document {text!r} is not such as {next(iter(portions))}:17")
+        raise UsageError(f"--document {text!r} is not DATASET:D, such as {next(iter(portions))}:17")
     if len(matching) != 1:
         some = _listed(list(portions))
         raise UsageError(f"--document {text}: {name} is not one of the datasets {some}")

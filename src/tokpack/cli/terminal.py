@@ -199,15 +199,11 @@ class Reporter:
         self.first = self.first or progress
         if self._mode == "live":
             self._draw(progress)
-        elif self._mode == "plain" and self._is_due(progress.documents):
-            self._told, self._told_documents = time.monotonic(), progress.documents
-            say(f"tokpack: {progress.stage} {describe(progress, self.first)}")
-
-    def _is_due(self, documents: int) -> bool:
-        return (
-            time.monotonic() - self._told >= self._interval.seconds
-            and documents - self._told_documents >= self._interval.documents
-        )
+        elif self._mode == "plain":
+            now, more = time.monotonic(), progress.documents - self._told_documents
+            if now - self._told >= self._interval.seconds and more >= self._interval.documents:
+                self._told, self._told_documents = now, progress.documents
+                say(f"tokpack: {progress.stage} {describe(progress, self.first)}")
 
     def _draw(self, progress: Progress) -> None:
         now = time.monotonic()
@@ -244,9 +240,9 @@ def describe(progress: Progress, first: Progress, columns: int = 0) -> str:
     if seconds > 0 and text > 0:
         words.append(f"{bytes_text(text / seconds)}/s")
     elif seconds > 0 and stored > 0 and not progress.text_bytes:
+        rate = stored / seconds
         in_bytes = progress.unit == "bytes"
-        rate = bytes_text(stored / seconds) if in_bytes else count_text(stored / seconds)
-        words.append(f"{rate}/s" if in_bytes else f"{rate} {progress.unit}/s")
+        words.append(f"{bytes_text(rate) if in_bytes else f'{count_text(rate)} {progress.unit}'}/s")
     if seconds > 0 and stored > 0 and progress.done < total:
         words.append(f"{time_text((total - progress.done) * seconds / stored)} left")
     limit = f"limit: {progress.bottleneck}" if progress.bottleneck else ""

@@ -254,7 +254,10 @@ def _write_weights(
 
 
 def _translated(weights: Weights, family: Family, name: str) -> Iterator[tuple[str, Tensor]]:
-    """The tensors, by name, into which a family puts one of our parameters."""
+    """The tensors, by name, into which a family puts one of our parameters.
+
+    A norm behind the word embedding is applied to it.
+    """
     model, tensor = weights.model, weights.read(name)["parameter"]
     module = module_of(name)
     if module == "embedding.norm":
@@ -262,17 +265,14 @@ def _translated(weights: Weights, family: Family, name: str) -> Iterator[tuple[s
     if module == "embedding.word" and model.embed_layernorm:
         if not model.untie_embeddings_and_output_weights:
             yield family.places("head.weight")[0], tensor
-        tensor = _normalised(weights, tensor)
+        scale = weights.read("embedding.norm.weight")["parameter"]
+        if model.normalization == "RMSNorm":
+            tensor = functional.rms_norm(tensor, scale.shape, scale, model.layernorm_epsilon)
+        else:
+            bias = weights.read("embedding.norm.bias")["parameter"]
+            epsilon = model.layernorm_epsilon
+            tensor = functional.layer_norm(tensor, scale.shape, scale, bias, epsilon)
     yield from zip(family.places(name), family.split(model, name, tensor), strict=True)
-
-
-def _normalised(weights: Weights, words: Tensor) -> Tensor:
-    """The word embedding with its norm applied."""
-    model, scale = weights.model, weights.read("embedding.norm.weight")["parameter"]
-    if model.normalization == "RMSNorm":
-        return functional.rms_norm(words, scale.shape, scale, model.layernorm_epsilon)
-    bias = weights.read("embedding.norm.bias")["parameter"]
-    return functional.layer_norm(words, scale.shape, scale, bias, model.layernorm_epsilon)
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

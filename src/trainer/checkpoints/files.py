@@ -125,25 +125,22 @@ class Checkpoint:
             values = read_object(name, missing=FormatError)
         except FormatError as error:
             raise FormatError(f"{error}{self._advice}") from None
-        missing = [key for key in ("checksum", "tokpack_checkpoint") if key not in values]
-        if missing:
-            raise FormatError(f"{name}: has no {missing[0]}{self._advice}")
+        for key in ("checksum", "tokpack_checkpoint"):
+            if key not in values:
+                raise FormatError(f"{name}: has no {key}{self._advice}")
         checksum, version = values.pop("checksum"), values["tokpack_checkpoint"]
         if version != VERSION:
             raise FormatError(f"{name}: version is {brief(version)}, this tokpack knows {VERSION}")
         if checksum != checksum_of(values):
             raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice}")
         self.state = decode(RunState, values, str(name))
-        unknown = set(self.state.model) - {field.name for field in fields(ModelConfig)}
-        if unknown:
+        if unknown := set(self.state.model) - {field.name for field in fields(ModelConfig)}:
             raise FormatError(
                 f"{name}: its model has {', '.join(sorted(unknown))}, which this tokpack does not "
                 "know: upgrade tokpack"
             )
-        lacking = {f.name for f in fields(ModelConfig) if f.default is MISSING} - {
-            *self.state.model
-        }
-        if lacking:
+        required = {field.name for field in fields(ModelConfig) if field.default is MISSING}
+        if lacking := required - set(self.state.model):
             raise FormatError(f"{name}: its model lacks {', '.join(sorted(lacking))}")
         try:
             config = Config.from_dict(self.state.model)
@@ -153,15 +150,9 @@ class Checkpoint:
         rest = decode(_Rest, values, str(name))
         self.scalars, self.files = rest.scalars, rest.files
         self.tokenizer = self.state.tokenizer
-        self._check(name)
-
-    def _check(self, name: Path) -> None:
-        """Raise FormatError for numbers that no run has: other code would count up to them."""
-        made, step, samples = (
-            self.scalars.get("steps", 0),
-            self.state.step,
-            self.state.consumed_samples,
-        )
+        # Numbers that no run has are refused: other code would count up to them.
+        made = self.scalars.get("steps", 0)
+        step, samples = self.state.step, self.state.consumed_samples
         if type(made) is not int or not made <= step <= samples:
             raise FormatError(
                 f"{name}: step {step:,}, {brief(made)} steps of the optimizer and {samples:,} "

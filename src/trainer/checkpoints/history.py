@@ -82,11 +82,10 @@ class RunLog:
     def _add(self, record: Record) -> None:
         event, iteration = record.get("event"), record["iteration"]
         if event == "begin":
-            self.begins = [one for one in self.begins if one["iteration"] < iteration]
+            self.begins = [one for one in self.begins if one["iteration"] < iteration] + [record]
             self.steps = {at: one for at, one in self.steps.items() if at <= iteration}
             self.evaluations = [one for one in self.evaluations if one["iteration"] <= iteration]
             self.saves = [one for one in self.saves if one["iteration"] <= iteration]
-            self.begins.append(record)
         elif event == "step":
             self.steps[iteration] = record
         elif event == "evaluation":
@@ -101,31 +100,24 @@ def read_log(path: Path) -> RunLog:
     InputError if it cannot be read, FormatError for a count that is not valid.
     """
     log = RunLog()
-    for record in _records(path):
-        log._add(record)
-    return log
-
-
-def _records(path: Path) -> Iterator[Record]:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
                 values = None
                 with contextlib.suppress(FormatError):
                     values = parse_json(line, path)
-                if isinstance(values, dict) and "iteration" in values:
-                    _check(values, f"{path}:{number}")
-                    yield values
+                if not isinstance(values, dict) or "iteration" not in values:
+                    continue
+                for name in _COUNTS & values.keys():
+                    value = values[name]
+                    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+                        raise FormatError(
+                            f"{path}:{number}: {name} is {brief(value)}, expected a count"
+                        )
+                log._add(values)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-
-
-def _check(record: Record, where: str) -> None:
-    """Raise FormatError for a count that is not valid."""
-    for name in _COUNTS & record.keys():
-        value = record[name]
-        if type(value) is not int or not 0 <= value <= MAX_COUNT:
-            raise FormatError(f"{where}: {name} is {brief(value)}, expected a count")
+    return log
 
 
 class LogRecord(NamedTuple):
@@ -240,9 +232,7 @@ def _begins(log: RunLog, path: Path) -> list[Record]:
     """The begin records that have a configuration; InputError if there is none."""
     begins = [record for record in log.begins if isinstance(record.get("config"), dict)]
     if not begins:
-        raise InputError(
-            f"{path}: does not say the configuration, which only an older tokpack left out"
-        )
+        raise InputError(f"{path}: has no configuration: an older tokpack wrote it")
     return begins
 
 
@@ -303,7 +293,7 @@ def _check_data(path: Path, train: Samples, records: list[Record]) -> None:
     for record in sorted(candidates, key=lambda record: record["iteration"])[-1:]:
         if record["fingerprint"] != fingerprint_of(train, record.get("consumed_samples", 0)):
             raise InputError(
-                f"{path}: its samples are others than those of {train.path_prefix} as it is now: "
+                f"{path}: its samples are not those of {train.path_prefix} as it is now: "
                 "the data has changed since, or another blend has its name"
             )
 

@@ -71,7 +71,7 @@ class Family(NamedTuple):
         if module.startswith("blocks."):
             _, number, module = module.split(".", 2)
             block = f"{self.name_of('blocks')}.{number}."
-        target, *parts = self.name_of(module).split()
+        target, *parts = self.name_of(module).split(",")
         return [f"{block}{target.format(part)}.{kind}" for part in parts or [""]]
 
     def split(self, model: ModelConfig, name: str, tensor: Tensor) -> list[Tensor]:
@@ -112,22 +112,30 @@ QWEN3 = Family("qwen3", "Qwen3ForCausalLM", 2)
 QWEN2 = Family("qwen2", "Qwen2ForCausalLM", 2)
 ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "swiglu": "silu"}
 
-# Our modules, and their names in GPT-2, GPT-NeoX and Llama; Qwen has those of Llama.
-MODULES = {
-    "blocks": ("transformer.h", "gpt_neox.layers", "model.layers"),
-    "embedding.word": ("transformer.wte", "gpt_neox.embed_in", "model.embed_tokens"),
-    "embedding.position": ("transformer.wpe", "", ""),
-    "attention_norm": ("ln_1", "input_layernorm", "input_layernorm"),
-    "attention.qkv": ("attn.c_attn", "attention.query_key_value", "self_attn.{}_proj q k v"),
-    "attention.q_norm": ("", "", "self_attn.q_norm"),
-    "attention.k_norm": ("", "", "self_attn.k_norm"),
-    "attention.out": ("attn.c_proj", "attention.dense", "self_attn.o_proj"),
-    "mlp_norm": ("ln_2", "post_attention_layernorm", "post_attention_layernorm"),
-    "mlp.up": ("mlp.c_fc", "mlp.dense_h_to_4h", "mlp.{}_proj gate up"),
-    "mlp.down": ("mlp.c_proj", "mlp.dense_4h_to_h", "mlp.down_proj"),
-    "norm": ("transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm"),
-    "head": ("lm_head", "embed_out", "lm_head"),
-}
+
+def _columns(text: str) -> dict[str, tuple[str, ...]]:
+    """The rows of a table, by their first words; "-" is nothing."""
+    rows = (line.split() for line in text.strip().splitlines())
+    return {ours: tuple("" if name == "-" else name for name in names) for ours, *names in rows}
+
+
+# Our modules, and their names in GPT-2, GPT-NeoX and Llama, a part after a comma; Qwen has those
+# of Llama.
+MODULES = _columns("""
+    blocks              transformer.h    gpt_neox.layers            model.layers
+    embedding.word      transformer.wte  gpt_neox.embed_in          model.embed_tokens
+    embedding.position  transformer.wpe  -                          -
+    attention_norm      ln_1             input_layernorm            input_layernorm
+    attention.qkv       attn.c_attn      attention.query_key_value  self_attn.{}_proj,q,k,v
+    attention.q_norm    -                -                          self_attn.q_norm
+    attention.k_norm    -                -                          self_attn.k_norm
+    attention.out       attn.c_proj      attention.dense            self_attn.o_proj
+    mlp_norm            ln_2             post_attention_layernorm   post_attention_layernorm
+    mlp.up              mlp.c_fc         mlp.dense_h_to_4h          mlp.{}_proj,gate,up
+    mlp.down            mlp.c_proj       mlp.dense_4h_to_h          mlp.down_proj
+    norm                transformer.ln_f gpt_neox.final_layer_norm  model.norm
+    head                lm_head          embed_out                  lm_head
+""")
 # The scaled rope of Llama 3.1 and its successors; only the factor differs between them.
 SCALED_ROPE = {
     "rope_type": "llama3",
@@ -136,51 +144,40 @@ SCALED_ROPE = {
     "original_max_position_embeddings": LLAMA_3_POSITIONS,
 }
 # Our settings, and their names in config.json of GPT-2, GPT-NeoX and Llama.
-SETTINGS = {
-    "vocab_size": ("vocab_size",) * 3,
-    "hidden_size": ("n_embd", "hidden_size", "hidden_size"),
-    "num_layers": ("n_layer", "num_hidden_layers", "num_hidden_layers"),
-    "num_attention_heads": ("n_head", "num_attention_heads", "num_attention_heads"),
-    "num_query_groups": ("", "", "num_key_value_heads"),
-    "ffn_hidden_size": ("n_inner", "intermediate_size", "intermediate_size"),
-    "max_position_embeddings": ("n_positions", *("max_position_embeddings",) * 2),
-    "layernorm_epsilon": ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps"),
-    "hidden_dropout": ("resid_pdrop", "hidden_dropout", ""),
-    "attention_dropout": ("attn_pdrop", "attention_dropout", "attention_dropout"),
-    "init_method_std": ("initializer_range",) * 3,
-    "parallel_residual": ("", "use_parallel_residual", ""),
-    "rotary_percent": ("", "rotary_pct", ""),
-    "rotary_base": ("", "rotary_emb_base", "rope_theta"),
-}
+SETTINGS = _columns("""
+    vocab_size               vocab_size          vocab_size               vocab_size
+    hidden_size              n_embd              hidden_size              hidden_size
+    num_layers               n_layer             num_hidden_layers        num_hidden_layers
+    num_attention_heads      n_head              num_attention_heads      num_attention_heads
+    num_query_groups         -                   -                        num_key_value_heads
+    ffn_hidden_size          n_inner             intermediate_size        intermediate_size
+    max_position_embeddings  n_positions         max_position_embeddings  max_position_embeddings
+    layernorm_epsilon        layer_norm_epsilon  layer_norm_eps           rms_norm_eps
+    hidden_dropout           resid_pdrop         hidden_dropout           -
+    attention_dropout        attn_pdrop          attention_dropout        attention_dropout
+    init_method_std          initializer_range   initializer_range        initializer_range
+    parallel_residual        -                   use_parallel_residual    -
+    rotary_percent           -                   rotary_pct               -
+    rotary_base              -                   rotary_emb_base          rope_theta
+""")
 # Our modules, and their names in Megatron and its descendants. No name has two meanings there.
-MEGATRON = {
-    "": "norm",
-    "norm": "norm",
-    "final_norm": "norm",
-    "final_layernorm": "norm",
-    "word_embeddings": "embedding.word",
-    "word_embeddings.norm": "embedding.norm",
-    "position_embeddings": "embedding.position",
-    "input_norm": "attention_norm",
-    "input_layernorm": "attention_norm",
-    "attention.query_key_value": "attention.qkv",
-    "self_attention.query_key_value": "attention.qkv",
-    "self_attention.linear_qkv": "attention.qkv",
-    "attention.dense": "attention.out",
-    "self_attention.dense": "attention.out",
-    "self_attention.linear_proj": "attention.out",
-    "post_attention_norm": "mlp_norm",
-    "post_attention_layernorm": "mlp_norm",
-    "pre_mlp_layernorm": "mlp_norm",
-    "mlp.dense_h_to_4h": "mlp.up",
-    "mlp.linear1": "mlp.up",
-    "mlp.linear_fc1": "mlp.up",
-    "mlp.dense_4h_to_h": "mlp.down",
-    "mlp.linear2": "mlp.down",
-    "mlp.linear_fc2": "mlp.down",
-    "final_linear": "head",
-    "output_layer": "head",
-    "word_embeddings_for_head": "head",
+MEGATRON = {"": "norm"} | {
+    theirs: ours
+    for ours, names in {
+        "norm": "norm final_norm final_layernorm",
+        "embedding.word": "word_embeddings",
+        "embedding.norm": "word_embeddings.norm",
+        "embedding.position": "position_embeddings",
+        "attention_norm": "input_norm input_layernorm",
+        "attention.qkv": "attention.query_key_value self_attention.query_key_value "
+        "self_attention.linear_qkv",
+        "attention.out": "attention.dense self_attention.dense self_attention.linear_proj",
+        "mlp_norm": "post_attention_norm post_attention_layernorm pre_mlp_layernorm",
+        "mlp.up": "mlp.dense_h_to_4h mlp.linear1 mlp.linear_fc1",
+        "mlp.down": "mlp.dense_4h_to_h mlp.linear2 mlp.linear_fc2",
+        "head": "final_linear output_layer word_embeddings_for_head",
+    }.items()
+    for theirs in names.split()
 }
 # Buffers that some releases of these programs store beside the weights; they are not imported.
 IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|_extra_state|(attention|attn)\.bias$")
@@ -224,9 +221,8 @@ def pass_over(
         shown = [f"{name} {value}" for name, value in list(wrong.items())[:_SHOWN]]
         more = f" and {len(wrong) - _SHOWN} others" if len(wrong) > _SHOWN else ""
         raise UsageError(
-            f"{where}: {', '.join(shown)}{more}: the models here have none such, or it is not "
-            f"known what it does; {option('accept_argument', next(iter(wrong)))} imports the "
-            "weights without it"
+            f"{where}: {', '.join(shown)}{more}: not supported, or not known here; "
+            f"{option('accept_argument', next(iter(wrong)))} imports the weights without it"
         )
     return taken
 
@@ -296,13 +292,29 @@ _ACTIVATIONS = (
 ) * 2 + ({"silu": "swiglu", "swish": "swiglu"},)
 # The defaults of the classes, where config.json says nothing; sizes have none.
 _DEFAULTS: tuple[dict[str, Any], ...] = (
-    {"activation_function": "gelu_new", "tie_word_embeddings": True}
-    | {"layer_norm_epsilon": 1e-5, "resid_pdrop": 0.1, "attn_pdrop": 0.1, "n_inner": None},
-    {"hidden_act": "gelu", "tie_word_embeddings": False, "use_parallel_residual": True}
-    | {"layer_norm_eps": 1e-5, "hidden_dropout": 0.0, "attention_dropout": 0.0},
-    {"hidden_act": "silu", "tie_word_embeddings": False, "num_key_value_heads": None}
-    | {"rms_norm_eps": 1e-6, "attention_dropout": 0.0},
+    {
+        "activation_function": "gelu_new",
+        "tie_word_embeddings": True,
+        "layer_norm_epsilon": 1e-5,
+        "resid_pdrop": 0.1,
+        "attn_pdrop": 0.1,
+    },
+    {
+        "hidden_act": "gelu",
+        "tie_word_embeddings": False,
+        "use_parallel_residual": True,
+        "layer_norm_eps": 1e-5,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+    },
+    {
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "rms_norm_eps": 1e-6,
+        "attention_dropout": 0.0,
+    },
 )
+_OPTIONAL = ("n_inner", "num_key_value_heads", "head_dim")  # which may be null, or absent
 _OURS: tuple[dict[str, Any], ...] = (
     {"position_embedding_type": "learned_absolute"},
     {"position_embedding_type": "rope"},
@@ -310,15 +322,26 @@ _OURS: tuple[dict[str, Any], ...] = (
 )
 # Settings for which the models here support only this value.
 _ONLY: tuple[dict[str, Any], ...] = (
-    {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
-    | {"add_cross_attention": False},
+    {
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+    },
     {"attention_bias": True},
     {"attention_bias": False, "mlp_bias": False},
 )
 _ROPE = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 _READ = {
-    *("activation_function", "hidden_act", "tie_word_embeddings", "head_dim", "rope_scaling"),
-    *("rope_parameters", "rope_theta", "sliding_window", "use_sliding_window", "model_type"),
+    "activation_function",
+    "hidden_act",
+    "tie_word_embeddings",
+    "head_dim",
+    "rope_scaling",
+    "rope_parameters",
+    "rope_theta",
+    "sliding_window",
+    "use_sliding_window",
+    "model_type",
     "quantization_config",
 }
 _LENGTH = 4096  # the longest seq_length that is taken from a model's positions
@@ -338,14 +361,24 @@ class HubWeights:
     def __init__(
         self, folder: Path, vocab_size: int | None = None, accepted: Collection[str] = ()
     ) -> None:
-        self.path = folder
-        values = read_object(folder / CONFIG)
-        self._family = _family(folder / CONFIG, values)
+        self.path, file = folder, folder / CONFIG
+        values = read_object(file)
+        kind = values.get("model_type")
+        if not isinstance(kind, str) or kind not in _FAMILIES:
+            raise UsageError(
+                f"{file}: model_type {brief(kind)} is not read: only "
+                f"{', '.join(_FAMILIES)}, which are the models that can be computed here"
+            )
+        if values.get("quantization_config"):
+            raise UsageError(
+                f"{file}: quantization_config: weights that are quantized are not read"
+            )
+        self._family = _FAMILIES[kind]
         sections = ["transformers", "gpt2"][: 2 if self._family == GPT2 else 1]
         read = _READ | {*_ONLY[self._family.column], *self._family.settings.values()} - {*accepted}
-        self.accepted = pass_over(folder / CONFIG, values, sections, read, accepted)
+        self.accepted = pass_over(file, values, sections, read, accepted)
         values = {key: value for key, value in values.items() if key not in self.accepted}
-        settings, self.notes = _settings(folder / CONFIG, values, self._family)
+        settings, self.notes = _settings(file, values, self._family)
         self._rows = settings["vocab_size"]
         if vocab_size is not None and vocab_size > self._rows:
             raise UsageError(
@@ -355,7 +388,7 @@ class HubWeights:
         try:
             config = Config(**{**settings, "vocab_size": vocab_size or self._rows})
         except UsageError as error:
-            raise FormatError(f"{folder / CONFIG}: {error}") from None
+            raise FormatError(f"{file}: {error}") from None
         self._prefix = _PREFIXES[self._family.column]
         self._stored = {name.removeprefix(self._prefix): x for name, x in _open(folder).items()}
         if config.num_layers > len(self._stored):  # before code makes a list of that length
@@ -416,18 +449,6 @@ class HubWeights:
             )
 
 
-def _family(path: Path, values: dict[str, Any]) -> Family:
-    kind = values.get("model_type")
-    if not isinstance(kind, str) or kind not in _FAMILIES:
-        raise UsageError(
-            f"{path}: model_type {brief(kind)} is not read: only {', '.join(_FAMILIES)}, which are "
-            "the models that can be computed here"
-        )
-    if values.get("quantization_config"):
-        raise UsageError(f"{path}: quantization_config: weights that are quantized are not read")
-    return _FAMILIES[kind]
-
-
 def _settings(
     path: Path, values: dict[str, Any], family: Family
 ) -> tuple[dict[str, Any], list[str]]:
@@ -436,35 +457,33 @@ def _settings(
     only = _ONLY[column].items()
     wrong = [f"{key} {brief(values[key])}" for key, one in only if values.get(key, one) != one]
     if wrong:
-        raise UsageError(f"{path}: {', '.join(wrong)}: the models here have none such")
+        raise UsageError(f"{path}: {', '.join(wrong)}: the models here do not support this")
     rope, scaled = _rope(path, values, family)
     values = _DEFAULTS[column] | {"initializer_range": 0.02} | values | rope
     qwen = {"qk_layernorm": family == QWEN3, "add_qkv_bias": family == QWEN2}
     settings = {**_OURS[column], **qwen, **scaled}
     for setting, name in family.settings.items():
-        settings[setting] = _value(path, values, name, FIELDS[setting].kind, _DEFAULTS[column])
+        settings[setting] = _value(path, values, name, FIELDS[setting].kind)
     act = "activation_function" if family == GPT2 else "hidden_act"
     word = values[act]
     if not isinstance(word, str) or word not in _ACTIVATIONS[column]:
         supported = ", ".join(_ACTIVATIONS[column])
         raise UsageError(f"{path}: {act} {brief(word)} is not supported: only {supported}")
     settings["activation"] = _ACTIVATIONS[column][word]
-    tied = _value(path, values, "tie_word_embeddings", bool, {})
+    tied = _value(path, values, "tie_word_embeddings", bool)
     settings["untie_embeddings_and_output_weights"] = not tied
     if family.is_llama:
-        head = {"head_dim": values.get("head_dim", 128 if family == QWEN3 else None)}
-        settings["kv_channels"] = _value(path, head, "head_dim", int, {"head_dim": None})
+        head = {"head_dim": 128} if family == QWEN3 else {}
+        settings["kv_channels"] = _value(path, head | values, "head_dim", int)
     notes = _window(path, values, settings)
     settings["seq_length"] = min(settings["max_position_embeddings"], _LENGTH)
     return settings, notes
 
 
-def _value(
-    path: Path, values: dict[str, Any], name: str, kind: type[Any], defaults: dict[str, Any]
-) -> Any:
+def _value(path: Path, values: dict[str, Any], name: str, kind: type[Any]) -> Any:
     """A value of config.json. FormatError if it is missing or has another type."""
     value = values.get(name)
-    if value is None and name in defaults and defaults[name] is None:
+    if value is None and name in _OPTIONAL:
         return None
     if type(value) is kind or (kind is float and type(value) is int):
         return kind(value)
@@ -499,7 +518,7 @@ def _rope(
         rope |= words
         kind = words.get("rope_type", words.get("type", "default"))
         if words.items() >= SCALED_ROPE.items() and set(words) <= {*_ROPE, *SCALED_ROPE, "factor"}:
-            factor = _value(path, words, "factor", float, {})
+            factor = _value(path, words, "factor", float)
             scaled = {"use_rope_scaling": True, "rope_scaling_factor": factor}
         elif kind != "default" or not set(words) <= _ROPE:
             raise UsageError(

@@ -51,39 +51,33 @@ def open_model(
     """
     names = [accept_argument] if isinstance(accept_argument, str) else accept_argument
     accepted = {name.replace("-", "_") for name in names}
-    weights = _opened(folder, config, vocab_size, accepted)
-    if spare := sorted(accepted - {*weights.accepted}):
-        raise UsageError(
-            f"{option('accept_argument', spare[0])}: {folder} has no such argument that would be "
-            "refused: leave it out"
-        )
-    return weights
-
-
-def _opened(
-    folder: str | os.PathLike[str],
-    config: str | None,
-    vocab_size: int | None,
-    accepted: Collection[str],
-) -> HubWeights | RankWeights:
+    weights: HubWeights | RankWeights | None = None
     path = Path(folder)
     if (path / CONFIG).exists():
         if config is not None:
             raise UsageError(
-                f"{path}: its {CONFIG} says which model it is of: leave out {option('config')}"
+                f"{path}: its {CONFIG} describes the model: leave out {option('config')}"
             )
-        return HubWeights(path, vocab_size, accepted)
-    if not path.is_dir():
+        weights = HubWeights(path, vocab_size, accepted)
+    elif not path.is_dir():
         raise InputError(
             f"{folder}: no such folder; a model of the Hugging Face hub has to be downloaded before"
         )
-    for one in folders.foreign_folders(path):
+    for one in () if weights else folders.foreign_folders(path):
         if files := find_files(one):
-            return open_ranks(one, files, config, vocab_size, accepted)
-    raise InputError(
-        f"{folder}: no model: neither {CONFIG} of transformers, nor layer_XX-model_YY files of "
-        "GPT-NeoX, nor mp_rank_XX of Megatron"
-    )
+            weights = open_ranks(one, files, config, vocab_size, accepted)
+            break
+    if weights is None:
+        raise InputError(
+            f"{folder}: no model: neither {CONFIG} of transformers, nor layer_XX-model_YY files of "
+            "GPT-NeoX, nor mp_rank_XX of Megatron"
+        )
+    if spare := sorted(accepted - {*weights.accepted}):
+        raise UsageError(
+            f"{option('accept_argument', spare[0])}: {folder} has no such argument, or it is "
+            "not refused: leave it out"
+        )
+    return weights
 
 
 def describe_tokenizer(
@@ -95,15 +89,15 @@ def describe_tokenizer(
     None if the folder has no tokenizer that can be read. TokenizerError if the given one cannot be
     read.
     """
+    is_given = any(options.values())
     try:
-        files = (
-            options if any(options.values()) else TokenizerFiles(tokenizer=os.path.realpath(folder))
+        tokenizer = load_tokenizer(
+            **(options if is_given else {"tokenizer": os.path.realpath(folder)})
         )
-        tokenizer = load_tokenizer(**files)
         tokenizer.keep_copies()
         return tokenizer.describe(), ""
     except (TokenizerError, InputError, FormatError) as error:
-        if any(options.values()):
+        if is_given:
             raise
         return None, error.args[0]
 

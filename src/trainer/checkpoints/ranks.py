@@ -96,7 +96,7 @@ def open_ranks(
         arguments = {str(name): value for name, value in args.items()}
     elif config is None:
         raise UsageError(
-            f"{folder}: layer files do not say which model they are of: add {option('config')}"
+            f"{folder}: layer files do not describe their model: add {option('config')}"
         )
     passed = pass_over(first, arguments, ("megatron",), _READ, accepted)
     if config is not None:
@@ -177,7 +177,7 @@ class RankWeights:
             spare.remove("head.weight")
         if "head.weight" in spare:
             raise UsageError(
-                f"{self.path}: the files have a head of their own (final_linear), the model here "
+                f"{self.path}: the files have a separate head (final_linear), the model here "
                 f"has none: set {option('untie_embeddings_and_output_weights')} (no-weight-tying "
                 "in NeoX's YAML)"
             )
@@ -280,7 +280,7 @@ def _name(path: Path, key: str, before: int) -> str:
 def _flags(values: Mapping[str, Any]) -> list[str]:
     """The flags for the arguments in a file. UsageError if it has none."""
     if not values.get("num_layers"):
-        raise UsageError(f"it does not say which model it is of: add {option('config')}")
+        raise UsageError(f"it does not describe its model: add {option('config')}")
     for name in _SWITCHES:
         if not isinstance(values.get(name), (bool, NoneType)):
             raise UsageError(f"{name} is {brief(values[name])}, expected true or false")

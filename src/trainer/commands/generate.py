@@ -25,16 +25,16 @@ def _temperature(text: str) -> float:
 
 PAGE = Page(
     "generate",
-    "Print a text and how a checkpoint goes on with it.",
+    "Print a text and its continuation by a checkpoint.",
     (
         Group(
             "flags",
             flags(
                 """
-                -p, --prompt TEXT       where to begin ('')
-                -n, --tokens N          tokens to add, less where a document ends (100)
-                --temperature T         below 1 is safer, 0 takes the likeliest token (1)
-                --top-k K               draw from the K likeliest tokens, 0 from all (0)
+                -p, --prompt TEXT       the text to continue ('')
+                -n, --tokens N          most tokens to add; a document may end earlier (100)
+                --temperature T         below 1 is safer, 0: always the likeliest token (1)
+                --top-k K               draw from the K likeliest tokens, 0: from all (0)
                 --seed S                seed of the draws (0)
                 --device auto|cpu|cuda  where to compute (auto)
                 """,

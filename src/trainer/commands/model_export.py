@@ -44,7 +44,7 @@ PAGE = Page(
             flags(
                 """
                 -o, --output DIR        the folder to make
-                --average N             the mean of the weights of the last N checkpoints (1)
+                --average N             average the weights of the last N checkpoints (1)
                 --dtype fp32|bf16|fp16  type of the weights (fp32)
                 --max-shard-size SIZE   bytes of one file (5GB)
                 --overwrite             replace what is there
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     with terminal.Reporter() as report:
         model_class = export(weights, arguments.output, **options, progress=report)
     if missing:
-        terminal.note(f"the model goes without a tokenizer: {tokenizer}")
+        terminal.note(f"the model has no tokenizer: {tokenizer}")
     count = count_text(weights.model.parameters)
     terminal.say(f"{arguments.output}: {model_class}, {count} parameters as {arguments.dtype}")
     terminal.print_paths(arguments.output)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PAGE = Page(
     "model import",
-    "Write a model of another program as a checkpoint, from which `tokpack train` goes on.",
+    "Convert another program's model to a checkpoint that `tokpack train` can continue from.",
     (
         Group(
             "flags",
@@ -26,8 +26,8 @@ PAGE = Page(
                 --vocab-size N    ids in the vocabulary: the rows after them are padding, and are
                                   left out (all rows)
                 --config FILE     the model of GPT-NeoX's or Megatron's files, as a YAML of flags
-                --accept-argument NAME  pass over this argument of the model, which would be
-                                  refused as unknown here; may be repeated
+                --accept-argument NAME  ignore this argument of the model, which would be
+                                  refused as unknown; may be repeated
                 """,
                 accept_argument={"action": "append"},
             ),
@@ -68,9 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     for note in weights.notes:
         terminal.note(note)
     for name, value in weights.accepted.items():
-        terminal.note(f"{name} {value} was passed over: the model may compute something else")
+        terminal.note(f"{name} {value} was ignored: the model may compute something else")
     if tokenizer is None:
-        terminal.note(f"the checkpoint does not say its tokenizer: {reason}")
+        terminal.note(f"the checkpoint does not name a tokenizer: {reason}")
     count = count_text(weights.model.parameters)
     terminal.say(f"{output}: {count} parameters, {weights.model.vocab_size:,} ids")
     name = shlex.quote(output)

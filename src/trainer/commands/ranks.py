@@ -35,17 +35,17 @@ def start(command: Sequence[str], count: int, request: bytes = b"") -> int:
     with socket.socket() as meeting:
         meeting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         meeting.bind(("", 0))
-        return _start(command, count, meeting.getsockname()[1], request)
+        world = {
+            "WORLD_SIZE": str(count),
+            "LOCAL_WORLD_SIZE": str(count),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(meeting.getsockname()[1]),
+        }
+        return _run(command, count, world, request)
 
 
-def _start(command: Sequence[str], count: int, port: int, request: bytes) -> int:
-    """The exit code of ranks that meet at a port of this machine; the rest is as in ``start``."""
-    world = {
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+def _run(command: Sequence[str], count: int, world: dict[str, str], request: bytes) -> int:
+    """The exit code of ranks in a ``world``; the rest is as in ``start``."""
     threads = {"OMP_NUM_THREADS": str(max(usable_cores() // count, 1))}
     end_with_us = ending_with(os.getpid())
     ranks: list[subprocess.Popen[bytes]] = []
@@ -68,7 +68,10 @@ def _start(command: Sequence[str], count: int, port: int, request: bytes) -> int
                 )
             )
         for process in ranks:
-            _write(process, request)
+            assert process.stdin is not None
+            # A rank that has already ended says why by its exit code.
+            with suppress(BrokenPipeError), process.stdin as stream:
+                stream.write(request)
         return _wait(ranks, received)
     finally:
         _send(ranks, signal.SIGKILL)
@@ -76,13 +79,6 @@ def _start(command: Sequence[str], count: int, port: int, request: bytes) -> int
             process.wait()
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _write(process: subprocess.Popen[bytes], request: bytes) -> None:
-    """Send a rank its input; if the rank has already ended, its exit code reports that."""
-    assert process.stdin is not None
-    with suppress(BrokenPipeError), process.stdin as stream:
-        stream.write(request)
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], received: list[int]) -> int:

@@ -55,7 +55,7 @@ def _rows(estimate: Estimate) -> Iterator[str]:
         yield f"time of a step: {step}, {rate:,.0f} tokens/s, MFU {estimate.mfu:.1%}: {shares}"
     else:
         yield f"does not fit: {_remedies(layout)}"
-    yield "estimated from formulas, not measured; docs/train-plan.md: how far they are off"
+    yield "estimated from formulas, not measured; docs/train-plan.md says how accurate they are"
 
 
 def _remedies(layout: Layout) -> str:

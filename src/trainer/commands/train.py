@@ -43,8 +43,8 @@ PAGE = Page(
         Group("", tuple(_flag(one) for one in SETTINGS.values() if not one.help), hidden=True),
     ),
     """\
-The flags of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX, and their files, are understood under
-their own names too. torchrun and deepspeed start the same program as -m tokpack.trainer.
+Flags and configuration files of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX work too, under their
+own names. torchrun and deepspeed can start the same program as -m tokpack.trainer.
 
 examples:
   tokpack train --data-path 0.35 wiki 0.65 owt --save run --train-samples 100_000

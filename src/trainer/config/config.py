@@ -183,7 +183,7 @@ class Config:
     )
     seq_length: int = _model(1024, "tokens of a sample")
     max_position_embeddings: int | None = _model(None, "positions", otherwise="seq-length")
-    vocab_size: int | None = _model(None, "the size of the vocabulary, where nothing else says it")
+    vocab_size: int | None = _model(None, "size of the vocabulary, if the data does not say it")
     make_vocab_size_divisible_by: int = _model(
         128, "the vocabulary is padded to a multiple of N x TP"
     )
@@ -192,22 +192,20 @@ class Config:
     )
     rotary_percent: float = _model(1.0, "share of a head that rope turns", "P", most=1)
     rotary_base: float = _model(10000.0, "base of rope", "B")
-    use_rope_scaling: bool = _model(False, "scale the low frequencies of rope, as Llama 3.1")
-    rope_scaling_factor: float = _model(8.0, "by so much")
+    use_rope_scaling: bool = _model(False, "scale low frequencies of rope, as in Llama 3.1")
+    rope_scaling_factor: float = _model(8.0, "factor of this scaling")
     untie_embeddings_and_output_weights: bool = _model(
-        False, "an output layer with weights of its own"
+        False, "the output layer has its own weights"
     )
-    parallel_residual: bool = _model(False, "attention and MLP side by side, as GPT-NeoX")
-    embed_layernorm: bool = _model(False, "a norm behind the embedding, as BigScience")
+    parallel_residual: bool = _model(False, "attention and MLP in parallel, as in GPT-NeoX")
+    embed_layernorm: bool = _model(False, "a norm after the embedding, as in BigScience")
     normalization: str = _model("LayerNorm", "{choices}", choices=("LayerNorm", "RMSNorm"))
     qk_layernorm: bool = _model(False, "a norm over each head of queries and keys")
     activation: str = _model(
         "gelu", "gelu (its tanh form), gelu_erf or swiglu", choices=("gelu", "gelu_erf", "swiglu")
     )
     add_bias_linear: bool = _model(True, "no biases in linear layers", flags="--no-add-bias-linear")
-    add_qkv_bias: bool = _model(
-        False, "without them: biases of queries, keys and values, as Qwen 2"
-    )
+    add_qkv_bias: bool = _model(False, "biases of queries, keys and values alone, as in Qwen 2")
     hidden_dropout: float = _model(0.0, "dropout of residual branches", "P", below=1)
     attention_dropout: float = _model(0.0, "dropout of attention", "P", below=1)
     layernorm_epsilon: float = _model(1e-5, "epsilon of the norms", "E")
@@ -216,10 +214,10 @@ class Config:
         None, "of residual outputs", "S", otherwise="init-method-std / sqrt(2 num-layers)"
     )
     micro_batch_size: int = _batch(
-        4, "samples of one pass of one data parallel process", otherwise="up to 4"
+        4, "samples in a pass of a data parallel process", otherwise="up to 4"
     )
     global_batch_size: int = _batch(
-        4, "samples of a step", otherwise="a micro batch of each process"
+        4, "samples in a step", otherwise="a micro batch of each process"
     )
     rampup_batch_size: tuple[int, int, int] | None = _batch(
         None, "begin with S samples, grow by I, over N samples", "S I N"
@@ -250,39 +248,39 @@ class Config:
     lr_warmup_fraction: float | None = _optimizer(
         None, "or a share of the decay", "F", least=0, most=1
     )
-    weight_decay: float = _optimizer(0.01, "of weights, not of biases and norms", least=0)
+    weight_decay: float = _optimizer(0.01, "decay of weights, not of biases and norms", least=0)
     adam_beta1: float = _optimizer(0.9, "decay of the mean of gradients", least=0, below=1)
     adam_beta2: float = _optimizer(0.999, "and of their squares", least=0, below=1)
     adam_eps: float = _optimizer(1e-8, "added to the root of the squares")
     muon_momentum: float = _optimizer(0.95, "decay of its mean", least=0, below=1)
-    muon_nesterov: bool = _optimizer(False, "look a step ahead")
+    muon_nesterov: bool = _optimizer(False, "Nesterov momentum")
     muon_num_ns_steps: int = _optimizer(5, "Newton-Schulz steps")
     muon_scale_mode: str = _optimizer(
         "spectral",
-        "root of a step's size, of rows r and columns c: spectral max(r, c), unit_rms_norm r / c, "
-        "shape_scaling max(1, r / c)",
+        "scale of a step, the square root of: max(r, c) (spectral), r / c (unit_rms_norm) or "
+        "max(1, r / c) (shape_scaling), for r rows and c columns",
         choices=("spectral", "unit_rms_norm", "shape_scaling"),
     )
-    muon_extra_scale_factor: float = _optimizer(1.0, "times this")
+    muon_extra_scale_factor: float = _optimizer(1.0, "another factor of a step")
     muon_split_qkv: bool = _optimizer(
-        True, "queries, keys and values are one matrix", flags="--no-muon-split-qkv"
+        True, "treat queries, keys and values as one matrix", flags="--no-muon-split-qkv"
     )
-    clip_grad: float = _optimizer(1.0, "largest norm of the gradient, 0 for any", least=0)
+    clip_grad: float = _optimizer(1.0, "largest norm of the gradient, 0: no limit", least=0)
     precision: str | None = _precision(
         None,
         "fp32, bf16 or fp16; --bf16 and --fp16 too",
         choices=("fp32", "bf16", "fp16"),
         otherwise="bf16 on a GPU, else fp32",
     )
-    fp8: bool = _precision(False, "the blocks' products in fp8, all else as with bf16")
+    fp8: bool = _precision(False, "compute products of the blocks in fp8, the rest in bf16")
     loss_scale: float = _precision(0.0, "fp16: a fixed loss scale, 0 for a dynamic one")
-    initial_loss_scale: float = _precision(65536.0, "the first dynamic one")
-    loss_scale_window: int = _precision(1000, "good steps until it doubles")
+    initial_loss_scale: float = _precision(65536.0, "first value of a dynamic loss scale")
+    loss_scale_window: int = _precision(1000, "steps without overflow until it doubles")
     hysteresis: int = _precision(2, "overflows until it halves")
     min_loss_scale: float = _precision(1.0, "its lowest value")
     tensor_model_parallel_size: int = _parallel(1, "processes that share each layer")
     sequence_parallel: bool = _parallel(
-        False, "these processes share the sequence between layers, with engine torch"
+        False, "split the sequence among them between layers (engine torch)"
     )
     pipeline_model_parallel_size: int = _parallel(1, "stages of layers")
     pipeline_split: tuple[int, ...] | None = _parallel(
@@ -291,80 +289,78 @@ class Config:
     engine: str = _parallel("torch", "{choices}", choices=("torch", "deepspeed"))
     zero_stage: int = _parallel(
         0,
-        "ZeRO, what data parallel processes share: 1 moments and fp32 weights, 2 gradients too, 3 "
-        "the blocks' weights",
+        "stage of ZeRO: data parallel processes share 1 moments and fp32 weights, 2 gradients too, "
+        "3 the blocks' weights too",
         choices=("0", "1", "2", "3"),
     )
     deepspeed_json: dict[str, Any] = field(default_factory=dict)  # settings without a field
     distributed_timeout_minutes: int = _parallel(10, "how long to wait for another process")
-    checkpoint_activations: bool = _activations(False, "compute them again in the backward pass")
-    checkpoint_num_layers: int = _activations(1, "blocks between two that are kept")
+    checkpoint_activations: bool = _activations(False, "recompute activations in the backward pass")
+    checkpoint_num_layers: int = _activations(1, "blocks that are recomputed together")
     data_path: tuple[str, ...] = _data(
         (), "datasets with weights, one dataset, or a saved blend", "[W] PREFIX..."
     )
     train_data_path: tuple[str, ...] = _data(
-        (), "datasets of the training alone, not split", "[W] PREFIX..."
+        (), "datasets for training only, not split", "[W] PREFIX..."
     )
-    valid_data_path: tuple[str, ...] = _data(
-        (), "datasets of the validation alone", "[W] PREFIX..."
-    )
-    test_data_path: tuple[str, ...] = _data((), "datasets of the test alone", "[W] PREFIX...")
+    valid_data_path: tuple[str, ...] = _data((), "datasets for validation only", "[W] PREFIX...")
+    test_data_path: tuple[str, ...] = _data((), "datasets for the test only", "[W] PREFIX...")
     split: str | None = _data("969,30,1", "weights of training, validation and test", "A,B,C")
-    allow_empty: bool = _data(False, "leave out a dataset where the split has no sample of it")
+    allow_empty: bool = _data(False, "leave out a dataset that gets no sample in the split")
     order: str = _data(
-        "stateless", "the order of samples: stateless, stateless-blocks, or a program's", "NAME"
+        "stateless", "order of samples: stateless, stateless-blocks, or another program's", "NAME"
     )
     seed: int = _data(1234, "seed of order and initialisation", least=0)
-    reset_position_ids: bool = _data(False, "positions begin anew with each document")
+    reset_position_ids: bool = _data(False, "positions start again at each document")
     reset_attention_mask: bool = _data(False, "attention stays between EODs, as in Megatron")
     document_boundaries: bool = _data(
         False, "attention and positions stay inside documents, by the index"
     )
-    eod_mask_loss: bool = _data(False, "no loss behind the end of a document")
+    eod_mask_loss: bool = _data(False, "no loss after the end of a document")
     calculate_per_token_loss: bool = _data(
         False, "a step's loss is a mean over labels, not over micro batches"
     )
     eod_id: int | None = _data(
-        None, "the token that ends a document, where no manifest names it", least=0
+        None, "the token that ends a document, if no manifest names it", least=0
     )
     data_cache_path: str | None = _data(
-        None, "indices of other orders and of packing, kept and shared", "DIR"
+        None, "keep indices of other orders and of packing here", "DIR"
     )
-    vocab_file: str | None = _data(None, "the vocabulary, where no manifest names it", "FILE")
+    vocab_file: str | None = _data(None, "the vocabulary, if no manifest names it", "FILE")
     merge_file: str | None = _data(None, "its merges", "FILE")
     tokenizer_model: str | None = _data(None, "or a tokenizer's file, folder or name", "FILE")
-    tokenizer_type: str | None = _data(None, "what kind it is, by another program's name", "T")
-    save: str | None = _run(None, "checkpoints, log.jsonl and loss.html go here", "DIR")
-    load: str | None = _run(None, "continue from here; an empty folder is a fresh start", "DIR")
+    tokenizer_type: str | None = _data(None, "its type, as another program calls it", "T")
+    save: str | None = _run(None, "write checkpoints, log.jsonl and loss.html here", "DIR")
+    load: str | None = _run(None, "continue from here; start from scratch if it is empty", "DIR")
     save_interval: int | None = _run(
         None, "steps between checkpoints, or minutes as in 10m", otherwise="the last one only"
     )
     save_interval_in_mins: float | None = _run(None)  # what save_interval says in minutes
     extra_save_iters: tuple[int, ...] = _run(
-        (), "steps at which to save as well, 0 for the beginning", "N..."
+        (), "more steps at which to save, 0: before the first", "N..."
     )
-    keep_checkpoints: int = _run(5, "older ones are deleted, 0 for none", least=0)
+    keep_checkpoints: int = _run(5, "delete all but the last N, 0: delete none", least=0)
     async_save: bool = _run(
-        False, "write them while training goes on, from copies in the CPU's memory"
+        False, "write checkpoints while training goes on, from copies in CPU memory"
     )
-    finetune: bool = _run(False, "load weights only, and begin at sample 0")
+    finetune: bool = _run(False, "load only the weights, and begin at sample 0")
     eval_interval: int = _run(1000, "steps between evaluations")
-    eval_iters: int = _run(100, "batches of one, 0 for none", least=0)
+    eval_iters: int = _run(100, "batches of an evaluation, 0: none", least=0)
     valid_by_source: bool = _run(False, "evaluate each dataset of a blend too")
     log_interval: int = _run(10, "steps between log lines")
     profile: str | None = _run(None, "write a trace of steps A to B to LOG_DIR", "A:B")
     exit_interval: int | None = _run(None, "save and exit at a multiple of N steps")
     exit_duration_in_mins: float | None = _run(None, "save and exit after X minutes")
-    kill_switch_path: str | None = _run(None, "save and exit when this file is there", "FILE")
-    tensorboard_dir: str | None = _run(None, "TensorBoard's events go here", "DIR")
-    wandb_project: str | None = _run(None, "curves go to this project at Weights & Biases", "NAME")
-    wandb_exp_name: str | None = _run(None, "what the run is called there", "NAME")
+    kill_switch_path: str | None = _run(None, "save and exit when this file exists", "FILE")
+    tensorboard_dir: str | None = _run(None, "write TensorBoard's events here", "DIR")
+    wandb_project: str | None = _run(None, "send curves to this Weights & Biases project", "NAME")
+    wandb_exp_name: str | None = _run(None, "name of the run there", "NAME")
     wandb_group: str | None = _run(None, "its group there", "NAME")
-    wandb_entity: str | None = _run(None, "whose project it is", "NAME")
-    wandb_save_dir: str | None = _run(None, "its files go here instead of LOG_DIR", "DIR")
+    wandb_entity: str | None = _run(None, "user or team of the project", "NAME")
+    wandb_save_dir: str | None = _run(None, "write its files here instead of LOG_DIR", "DIR")
     compile: bool | None = _parallel(None, "torch.compile of the blocks", otherwise="on a GPU")
     device: str = _parallel("auto", "{choices}", choices=("auto", "cpu", "cuda"))
-    log_dir: str | None = _run(None, "log.jsonl and loss.html go here instead", "DIR")
+    log_dir: str | None = _run(None, "write log.jsonl and loss.html here instead", "DIR")
     # Said once by the main process; never saved.
     notes: tuple[str, ...] = field(default=(), compare=False)
     unlike: str = field(default="", compare=False)  # which defaults another program has

@@ -10,6 +10,8 @@ from tokpack.samples.blend.file import entries, read_words
 from tokpack.samples.orders.rules import rules_of
 from tokpack.tokenizers import count_ids
 
+from .names import BLEND
+
 if TYPE_CHECKING:
     from tokpack.samples.blend.spec import BlendSpec
 
@@ -58,21 +60,12 @@ def _settings(config: Config) -> dict[str, Any]:
     if not rules_of(config.order).endless or not config.eval_iters:
         evaluated = config.eval_iters * batch
     times = (config.train_samples or iterations) // batch // config.eval_interval + 1
-    settings = {
-        "order": config.order,
-        "seed": config.seed,
-        "seq_length": config.seq_length,
+    settings = {name: getattr(config, name) for name in BLEND.split()} | {
         "split": None if apart else config.split,
-        "allow_empty": config.allow_empty,
         "samples": config.train_samples or iterations or None,
         "valid_samples": evaluated and evaluated * times,
         "test_samples": evaluated,
         "cache": config.data_cache_path,
-        "eod_id": config.eod_id,
-        "eod_mask_loss": config.eod_mask_loss,
-        "reset_position_ids": config.reset_position_ids,
-        "reset_attention_mask": config.reset_attention_mask,
-        "document_boundaries": config.document_boundaries,
     }
     if config.valid_data_path:
         valid = entries(config.valid_data_path)

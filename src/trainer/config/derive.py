@@ -62,11 +62,11 @@ def configure(values: Overrides, world_size: int, neox: bool) -> Config:
         values.pop("wandb_project", None)
     if values.get("extra_save_iters") and (kept := values.default("keep_checkpoints")):
         every = f"{option('keep_checkpoints')} 0 keeps all"
-        values.note(f"of all checkpoints the last {kept} are kept; {every}")
+        values.note(f"only the last {kept} checkpoints are kept; {every}")
     extras = {name: values.pop(name) for name in list(values) if name not in FIELDS}
     values["deepspeed_json"] = _nested(extras)
     if extras and values.default("engine") == "torch":
-        values.note(f"of no use to engine torch: {', '.join(extras)}")
+        values.note(f"not used by engine torch: {', '.join(extras)}")
     return Config(**values, notes=values.notes, unlike=values.unlike, flags=dict(values.flags))
 
 
@@ -209,25 +209,7 @@ def _mlp(values: Overrides, neox: bool, like: str) -> None:
         values["activation"], fused = "gelu", True
     if values.pop("disable_bias_linear", False):
         values["add_bias_linear"], fused = False, False  # in Megatron there is no fusion without
-    _biases(values)
-    activation = values.default("activation")
-    if activation == "gelu" and (neox or fused is not None):
-        exact = not fused
-        values["activation"] = "gelu_erf" if exact else "gelu"
-        form, owner = "erf" if exact else "tanh", "GPT-NeoX" if neox else "Megatron"
-        how = "without" if exact else "with"
-        fusion = option("bias_gelu_fusion")
-        values.note(f"gelu in its {form} form, as {owner} computes it {how} {fusion}")
-    elif is_named:
-        values.note(f"{option('bias_gelu_fusion')} does not concern activation {activation}")
-    if activation == "swiglu" and like in ("megatron", "microsoft"):
-        values.setdefault("ffn_hidden_size", int(values.default("hidden_size") * 8 / 3) // 64 * 64)
-    _width(values, neox and activation == "swiglu", kind == "llama")
-
-
-def _biases(values: Overrides) -> None:
-    """Derive add_bias_linear from GPT-NeoX's two settings, which must be equal."""
-    names = ("use_bias_in_mlp", "use_bias_in_attn_linear")
+    names = ("use_bias_in_mlp", "use_bias_in_attn_linear")  # GPT-NeoX's, which must be equal
     if any(name in values for name in names):
         mlp, attention = (values.pop(name, True) for name in names)
         if mlp != attention:
@@ -237,6 +219,18 @@ def _biases(values: Overrides) -> None:
                 f"or give {option('add_bias_linear', False)}"
             )
         values["add_bias_linear"] = mlp
+    activation = values.default("activation")
+    if activation == "gelu" and (neox or fused is not None):
+        values["activation"], form, how = (
+            ("gelu", "tanh", "with") if fused else ("gelu_erf", "erf", "without")
+        )
+        owner, fusion = "GPT-NeoX" if neox else "Megatron", option("bias_gelu_fusion")
+        values.note(f"gelu in its {form} form, as {owner} computes it {how} {fusion}")
+    elif is_named:
+        values.note(f"{option('bias_gelu_fusion')} does not concern activation {activation}")
+    if activation == "swiglu" and like in ("megatron", "microsoft"):
+        values.setdefault("ffn_hidden_size", int(values.default("hidden_size") * 8 / 3) // 64 * 64)
+    _width(values, neox and activation == "swiglu", kind == "llama")
 
 
 def _width(values: Overrides, derived: bool, llama: bool) -> None:

@@ -96,6 +96,12 @@ for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCL
     _REPLACED |= {name: list(_group) for name in _group}
 
 
+_TOLD = {  # kinds of names of which a note says what is done with them
+    "nothing": "accepted, without effect",
+    "unlike": "not implemented, the results are the same",
+}
+
+
 class _Setting(NamedTuple):
     """The value that a flag or a file gives to a setting."""
 
@@ -109,8 +115,8 @@ class _Source:
 
     settings: dict[str, _Setting] = field(default_factory=dict)
     refused: list[tuple[str, _Setting]] = field(default_factory=list)  # switches, false in it
-    ignored: dict[str, str] = field(default_factory=dict)  # names without effect here, and why
-    unlike: dict[str, str] = field(default_factory=dict)  # names whose effect differs here, and how
+    # What is without effect here, and why; and what has another effect here, and which.
+    told: dict[str, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in _TOLD})
     names: set[str] = field(default_factory=set)  # all names in it, as they are written there
 
     def add(self, name: str, value: Any, written: str) -> None:
@@ -123,12 +129,10 @@ class _Source:
                 raise UsageError(f"{written} is not supported: only {expected}")
         elif value is None:
             return
-        elif row.kind == "nothing":
-            if name != "local_rank":  # the launcher gives this, not the user
-                self.ignored[written] = row.target
-        elif row.kind == "unlike":
-            if str(value).lower() not in ("false", "none"):
-                self.unlike[written] = row.target
+        elif row.kind in self.told:
+            is_off = row.kind == "unlike" and str(value).lower() in ("false", "none")
+            if not is_off and name != "local_rank":  # the launcher gives this, not the user
+                self.told[row.kind][written] = row.target
         elif row.kind == "setting":
             for target, converted in _convert(row.target, value, written).items():
                 self._set(target, _Setting(converted, written))
@@ -152,9 +156,9 @@ class _Source:
     def update(self, later: _Source) -> None:
         """Add the settings of a later file, which override these."""
         self.settings |= later.settings
-        self.ignored |= later.ignored
-        self.unlike |= later.unlike
         self.names |= later.names
+        for kind, words in self.told.items():
+            words.update(later.told[kind])
 
 
 def resolve(
@@ -194,10 +198,13 @@ def resolve(
     nproc = overrides.pop("nproc", None)
     as_json, cluster = overrides.pop("json", False), _planned(overrides, nproc)
     world_size = world_size if cluster is None else cluster.world_size
-    if ignored := _by_reason(file.ignored | flags.ignored):
-        overrides.note(f"accepted, with nothing to do: {ignored}")
-    if unlike := _by_reason(file.unlike | flags.unlike):
-        overrides.note(f"not implemented, the results are the same: {unlike}")
+    for kind, what in _TOLD.items():
+        groups: dict[str, list[str]] = {}
+        for word, reason in (file.told[kind] | flags.told[kind]).items():
+            groups.setdefault(reason, []).append(word)
+        if groups:
+            each = (f"{', '.join(words)} ({reason})" for reason, words in groups.items())
+            overrides.note(f"{what}: {'; '.join(each)}")
     overrides.notes += tuple(notes)
     _take_defaults(overrides, file.names | flags.names)
     neox = bool(file.names & ALONE["neox"]) or overrides.get("like") == "neox"
@@ -246,14 +253,6 @@ def flags_typed(flags: Mapping[str, str], argv: Sequence[str]) -> Mapping[str, s
         return flags
     typed = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv}
     return {name: flag for name, flag in flags.items() if name in typed}
-
-
-def _by_reason(words: Mapping[str, str]) -> str:
-    """The words without effect, grouped by the reason, as text."""
-    groups: dict[str, list[str]] = {}
-    for word, reason in words.items():
-        groups.setdefault(reason, []).append(word)
-    return "; ".join(f"{', '.join(words)} ({reason})" for reason, words in groups.items())
 
 
 def _take_defaults(overrides: Overrides, names: set[str]) -> None:
@@ -309,7 +308,7 @@ def _with_deepspeed(named: dict[str, _Setting], path: str, notes: list[str]) -> 
             raise UsageError(f"{written} contradicts {there.written} in {path}: change one of them")
         replaced[name] = f"{there.written}, not {written}"
     if replaced:
-        notes.append(f"{path} goes before the flags: {'; '.join(replaced.values())}")
+        notes.append(f"{path} overrides the flags: {'; '.join(replaced.values())}")
     kept = {name: one for name, one in named.items() if name not in replaced}
     return {**deepspeed.settings, "engine": _Setting("deepspeed", ""), **kept}
 
@@ -418,20 +417,16 @@ def _read_values(
         for inner, one in ({key: value} if whole else _flat(value, f"{key}.")).items():
             name = str(inner).replace("-", "_").lower()
             is_known = name in _KNOWN or name.split(".")[0] in tables.DEEPSPEED.split()
-            if not without(name, one, is_known):
-                _add(source, path, str(inner), str(one) if nothing else one, is_known)
+            if without(name, one, is_known):
+                continue
+            if not is_known:
+                hint = _hint(name, "", "-" if "-" in str(inner) else "_")
+                raise UsageError(f"{path}: unknown setting {inner}{hint}")
+            for block in ("deepspeed_json.", "deepspeed_extra_args."):
+                name = name.removeprefix(block)
+            given = str(one) if nothing else one
+            source.add(name, given, f"{inner} {_plain(given)}")
     return source
-
-
-def _add(source: _Source, path: str, key: str, value: Any, is_known: bool) -> None:
-    """Add a setting of a file. UsageError if no program knows it."""
-    name = key.replace("-", "_").lower()
-    if not is_known:
-        hint = _hint(name, "", "-" if "-" in key else "_")
-        raise UsageError(f"{path}: unknown setting {key}{hint}")
-    for block in ("deepspeed_json.", "deepspeed_extra_args."):
-        name = name.removeprefix(block)
-    source.add(name, value, f"{key} {_plain(value)}")
 
 
 def _load(path: str, read: Callable[[str], Any]) -> dict[str, Any]:

@@ -22,12 +22,12 @@ OWN = (
         help="DeepSpeed's JSON; flags that change results must not contradict it",
         value="FILE",
     ),
-    Option("plan", bool, default=False, group="plan", help="train nothing: estimate this run"),
+    Option("plan", bool, default=False, group="plan", help="do not train, estimate this run"),
     Option(
         "gpu", str, group="plan", help=f"on which GPUs: {', '.join(GPUS)}, or a file", value="NAME"
     ),
     Option("nodes", int, default=1, group="plan", help="machines"),
-    Option("gpus_per_node", int, default=8, group="plan", help="GPUs of each"),
+    Option("gpus_per_node", int, default=8, group="plan", help="GPUs of a machine"),
     Option("json", bool, default=False, group="plan", help="print the estimate as JSON"),
     Option("debug", bool, default=False, group="run", help="show the traceback of an error"),
     Option(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PAGE = Page(
     "adopt",
-    "Give a dataset a table of its documents, and one of another program a manifest too.",
+    "Write a table of a dataset's documents, and a manifest if another program made it.",
     (
         Group(
             "the tokenizer that made it",
@@ -34,8 +34,8 @@ PAGE = Page(
         Group("output", flags("--json  print the manifest as JSON on stdout")),
     ),
     """\
-INPUT is the PREFIX of PREFIX.bin and .idx, which stay as they are: PREFIX.docs.parquet is written
-beside them, and PREFIX.json where there is none. Then every id is checked against the vocabulary,
+INPUT is the PREFIX of PREFIX.bin and .idx, which are not changed: PREFIX.docs.parquet is written
+beside them, and PREFIX.json if there is none. Then every id is checked against the vocabulary, and
 every document for its EOD.
 
 examples:
@@ -55,7 +55,8 @@ def _show_text(prefix: str) -> None:
         text = dataset.text(0) if dataset.documents else ""
     terminal.say(f"  its first document begins: {shown(text, limit=_SHOWN)}")
     terminal.say_folded(
-        "  if that is no text, another tokenizer made it: remove its .json, and adopt it again"
+        "  if it does not look like text, another tokenizer made it: remove its .json, and adopt "
+        "it again"
     )
 
 

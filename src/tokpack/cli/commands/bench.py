@@ -22,7 +22,7 @@ _REFERENCES = ("tokenizers", "transformers")  # whose ids tokpack promises
 
 PAGE = Page(
     "bench",
-    "Encode texts by tokpack and by each other library that is installed, and compare ids.",
+    "Encode texts with tokpack and with the other libraries that are installed, and compare ids.",
     (
         Group(
             "what to do",
@@ -52,8 +52,8 @@ PAGE = Page(
     """\
 INPUT is text, as encode takes it (Python's library). Each library encodes it in one thread of a
 process of its own, each text once; the first 10 MB and the rest of --sample are measured apart.
-tiktoken has other ids for a vocabulary that is not in the order of its merges; where the text has
-special tokens, libraries differ in what they make of them.
+tiktoken gives different ids if the vocabulary is not in the order of its merges, and libraries
+differ in how they treat special tokens inside a text.
 
 examples:
   tokpack bench wiki.jsonl

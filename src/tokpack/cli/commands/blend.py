@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli import blends, terminal
 from tokpack.cli.inputs import of_dataset, tokenizer_paths
 from tokpack.cli.option_flags import flags_from
-from tokpack.cli.parser import Group, Page, flag, flag_names, flags, number, positive
+from tokpack.cli.parser import Group, Page, flag_names, flags, number, positive
 from tokpack.errors import UsageError
 from tokpack.samples.blend.spec import OPTIONS
 
@@ -35,7 +35,7 @@ def named(text: str) -> tuple[str, str]:
 
 PAGE = Page(
     "blend",
-    "Plan a weighted blend of datasets: what each gives, and how often it is seen.",
+    "Plan a weighted blend of datasets: how much each contributes, and how often it is seen.",
     (
         Group(
             "length (one epoch over all datasets)",
@@ -51,19 +51,14 @@ PAGE = Page(
             (
                 setting("by"),
                 setting("temperature"),
-                flag(
-                    "--max-epochs",
-                    type=positive,
-                    default=MAX_EPOCHS,
-                    metavar="E",
-                    help="warn where a dataset is seen more often (4)",
-                ),
-                flag(
-                    "--cap-epochs",
-                    type=positive,
-                    metavar="E",
-                    help="lower the weights of datasets that would be seen more often; the others "
-                    "share the rest",
+                *flags(
+                    """
+                    --max-epochs E  warn if a dataset is seen more often than this (4)
+                    --cap-epochs E  lower the weights of datasets that would be seen more often
+                                    than this; the others share the rest
+                    """,
+                    max_epochs={"type": positive, "default": MAX_EPOCHS},
+                    cap_epochs={"type": positive},
                 ),
             ),
         ),
@@ -73,24 +68,14 @@ PAGE = Page(
                 setting("split"),
                 setting("split_by"),
                 setting("allow_empty"),
-                flag(
-                    "--valid",
-                    action="append",
-                    type=named,
-                    metavar="NAME=PREFIX",
-                    help="a dataset of the validation set NAME; repeat it for more",
-                ),
-                flag(
-                    "--valid-data-path",
-                    nargs="+",
-                    metavar="INPUT",
-                    help="datasets of the validation set, with or without weights",
-                ),
-                flag(
-                    "--test-data-path",
-                    nargs="+",
-                    metavar="INPUT",
-                    help="datasets of the test set, with or without weights",
+                *flags(
+                    """
+                    --valid NAME=PREFIX  a dataset of the validation set NAME; repeat it for more
+                    --valid-data-path INPUT...  datasets of the validation set, with or without
+                                         weights
+                    --test-data-path INPUT...  datasets of the test set, with or without weights
+                    """,
+                    valid={"action": "append", "type": named},
                 ),
                 setting("valid_samples"),
                 setting("test_samples"),
@@ -108,22 +93,17 @@ PAGE = Page(
         ),
         Group(
             "output",
-            (
-                flag("-o", "--output", metavar="FILE", help="save the plan, such as blend.yaml"),
-                *flags("--overwrite  replace what is there"),
-                flag("--show", type=number(1), metavar="N", help="show the text of N samples"),
-                flag(
-                    "--max-tokens",
-                    type=number(0),
-                    metavar="N",
-                    help="tokens that --show shows of a sample, 0: all (256; --json all)",
-                ),
-                flag(
-                    "--duplicates",
-                    action="store_true",
-                    help="read all tokens; count documents that are in several of the datasets",
-                ),
-                flag("--json", action="store_true", help="print the plan as JSON on stdout"),
+            flags(
+                """
+                -o, --output FILE  save the plan, such as blend.yaml
+                --overwrite        replace what is there
+                --show N           show the text of N samples
+                --max-tokens N     tokens that --show shows of a sample, 0: all (256; --json all)
+                --duplicates       read all tokens, and count documents that are in several
+                                   datasets
+                --json             print the plan as JSON on stdout
+                """,
+                max_tokens={"type": number(0)},
             ),
         ),
         blends.CACHES,
@@ -131,7 +111,7 @@ PAGE = Page(
     ),
     """\
 INPUT is WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone, which count by their size, or one
-blend file, saved with -o or written by hand; flags take the place of what it says. A name finds
+blend file, saved with -o or written by hand; flags override what it says. A name finds
 NAME.idx, or NAME_text_document.idx; data/*.idx finds the datasets in a folder.
 
 examples:
@@ -153,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokpack.samples.blend.plan import plan_of
 
     if arguments.output and not is_blend_file(arguments.output):
-        raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
+        raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it such as blend.yaml")
     if arguments.output:
         check_saved(arguments.output, arguments.inputs, overwrite=arguments.overwrite)
     spec = read_words(arguments.inputs).changed(**_changes(arguments))
@@ -172,7 +152,18 @@ def run(arguments: argparse.Namespace) -> int:
         save_blend(plan, arguments.output, overwrite=arguments.overwrite, inputs=inputs)
     shared = _shared(plan, arguments) if arguments.duplicates else {}
     if arguments.json:
-        _print_json(plan, arguments, shared=shared, files=files)
+        from tokpack.samples.blend.plan import as_json
+
+        values = as_json(plan, arguments.max_epochs, flag_names(*PAGE.groups))
+        if arguments.show:
+            from tokpack.cli.shown import first_as_json
+
+            values["shown"] = first_as_json(plan, arguments)
+        if arguments.duplicates:
+            values["shared"] = shared
+        if caches:
+            values["files"] = files
+        terminal.put_json(values, indent=2)
         _warn(plan, arguments)
     else:
         from tokpack.cli.blend_table import print_plan, print_shared
@@ -200,8 +191,8 @@ def _capped(plan: BlendPlan, arguments: argparse.Namespace) -> BlendPlan:
     for before, after in zip(plan.train.usage, capped.train.usage, strict=True):
         if after.share < before.share and not arguments.quiet:
             terminal.note(
-                f"{before.portion.prefix}: {after.epochs:.3g} epochs in place of "
-                f"{before.epochs:.3g}, a share of {after.share:.3g} in place of {before.share:.3g}"
+                f"{before.portion.prefix}: {after.epochs:.3g} epochs instead of "
+                f"{before.epochs:.3g}, a share of {after.share:.3g} instead of {before.share:.3g}"
             )
     return capped
 
@@ -228,27 +219,6 @@ def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
         terminal.say(f"tokpack: warning: {warning}")
     if (more := len(warnings) - _MOST_WARNINGS) > 0:
         terminal.say(f"tokpack: warning: and {more:,} more, which --json lists")
-
-
-def _print_json(
-    plan: BlendPlan,
-    arguments: argparse.Namespace,
-    *,
-    shared: dict[str, CrossDuplicates],
-    files: list[Any],
-) -> None:
-    from tokpack.samples.blend.plan import as_json
-
-    values = as_json(plan, arguments.max_epochs, flag_names(*PAGE.groups))
-    if arguments.show:
-        from tokpack.cli.shown import first_as_json
-
-        values["shown"] = first_as_json(plan, arguments)
-    if arguments.duplicates:
-        values["shared"] = shared
-    if blends.is_asked(arguments):
-        values["files"] = files
-    terminal.put_json(values, indent=2)
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:

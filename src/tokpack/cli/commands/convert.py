@@ -23,9 +23,9 @@ PAGE = Page(
                 """
                 --from FORMAT        format of INPUT (found by its content)
                 --to FORMAT          format of OUTPUT (by its name, else mmap; a .npy needs it)
-                --dtype DTYPE        type of an id in OUTPUT
+                --dtype DTYPE        type of the ids in OUTPUT
                 --eod ID             the id that ends a document, for formats that need one
-                --input-dtype DTYPE  type of an id in an INPUT without a header
+                --input-dtype DTYPE  type of the ids in an INPUT without a header
                 --column NAME        column with the ids, of parquet and Arrow (input_ids)
                 --seq-length N       bridge: pack documents into rows of at most N tokens, best-fit
                 --overwrite          replace what is there
@@ -41,23 +41,22 @@ PAGE = Page(
         ),
     ),
     """\
-Two names: INPUT and OUTPUT. A dataset in .bin and .idx is named by its prefix, anything
-else by its file.
+A dataset in .bin and .idx is named by its prefix, anything else by its file.
 
 formats:
   mmap       .bin/.idx, which Megatron, GPT-NeoX and tokpack train on
   datatrove  .ds with .ds.index
   olmo       .npy without a header and .csv.gz, as dolma and OLMo-core have them
-  npy        a numpy array, one run of ids; from: also a document a row
+  npy        a numpy array, one run of ids; from: also one document per row
   raw        ids and nothing else, as nanoGPT has them
   llm.c      a shard of llm.c or modded-nanogpt; from only
-  parquet    a list of ids a row
+  parquet    a list of ids in each row
   arrow      a folder of Hugging Face's datasets, as TRL and axolotl have them
   bridge     NAME.idx.parquet, packed, as Megatron-Bridge has it; from: parquet
   neox       OUTPUT_document and OUTPUT_label_document of GPT-NeoX
 
-Which tokens are trained, the mask of a dataset, goes along: as labels, where -100 does
-not count, or as a mask, to and from all but npy, raw and llm.c.
+A dataset's mask, which tokens are trained, is converted too: as a mask, or as labels with
+-100, to and from all formats but npy, raw and llm.c.
 
 examples:
   tokpack convert ids.bin train --from raw --input-dtype uint16 --eod 50256

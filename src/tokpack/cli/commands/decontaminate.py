@@ -30,10 +30,10 @@ PAGE = Page(
                 --keys, --json-keys KEY...  JSON keys or columns of their texts (text)
                 --unit UNIT            words, in lower case and without punctuation, as in the
                                        lm-evaluation-harness; or tokens, as they are (words)
-                --ngram N              so many in a row make a match (13); 50 characters count as 13
+                --ngram N              so many in a row are a match (13); 50 characters count as 13
                                        words where a script has no spaces
-                --shortest N           a text with fewer than an n-gram is matched whole, one with
-                                       fewer than this is passed over (8)
+                --shortest N           a text shorter than an n-gram is matched whole, one with
+                                       fewer than N is skipped (8)
                 --common N|SHARE       a phrase in more than N documents of a dataset, or in more
                                        than this share of them, such as 1%, is common and no match;
                                        0: no phrase is (50)
@@ -71,9 +71,9 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack decontaminate``."""
     if not arguments.inputs:
-        raise UsageError("no INPUT: name one dataset or more, by their prefixes")
+        raise UsageError("no INPUT: name one or more datasets by their prefixes")
     if not arguments.against:
-        raise UsageError("no evaluation set: name one or more behind --against")
+        raise UsageError("no evaluation set: name one or more after --against")
     from tokpack.documents import decontaminate
 
     inputs, output = matching_datasets(arguments.inputs), arguments.output
@@ -94,17 +94,17 @@ def run(arguments: argparse.Namespace) -> int:
 def _tell(result: Decontamination, seconds: float) -> None:
     terminal.say(
         f"{counted(result.texts, 'evaluation text')}, {counted(result.phrases, 'phrase')}"
-        + (f"; {result.short:,} too short, passed over" if result.short else "")
+        + (f"; {result.short:,} too short, skipped" if result.short else "")
     )
     if result.common:
-        terminal.say(f"  {counted(result.common, 'phrase')} passed over as common, as")
+        terminal.say(f"  {counted(result.common, 'phrase')} skipped as common, such as")
         for text in result.examples:
             terminal.say_folded(f"    {shown(text, limit=_CHARACTERS)}")
     if result.spared:
         terminal.note(
-            f"{counted(result.spared, 'document')} with common phrases alone "
-            f"{'is' if result.spared == 1 else 'are'} kept: look at the phrases above, for a text "
-            "that was copied often is among them; --common 0 passes over none"
+            f"{counted(result.spared, 'document')} with only common phrases "
+            f"{'is' if result.spared == 1 else 'are'} kept: check the phrases above, because a "
+            "text that was copied often is among them; with --common 0 no phrase is common"
         )
     for one in result.datasets:
         kept = percent(one.kept_tokens, one.read_tokens)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flag, flags, given_options, output_prefix
+from tokpack.cli.parser import Group, Page, flags, given_options, output_prefix
 from tokpack.errors import UsageError
 from tokpack.quantities import percent, time_text
 
@@ -24,25 +24,20 @@ PAGE = Page(
     (
         Group(
             "what counts as a copy",
-            (
-                *flags(
-                    """
-                    --near SHARE  near copies too: documents whose n-grams have at least this
-                                  Jaccard similarity, such as 0.8 (only equal tokens)
-                    --on WHICH  with --near, the tokens that are compared: all, or trained ones, as
-                                the mask of conversations says (all)
-                    --ngram N   tokens in an n-gram (5)
-                    --bands N   bands of a signature (14)
-                    --rows N    values of a band; near copies agree in all of at least one band (8)
-                    """,
-                    on={"choices": ("all", "trained")},
-                ),
-                flag(
-                    "--no-verify",
-                    dest="verify",
-                    action="store_false",
-                    help="leave out all that agrees in a band: the n-grams are not compared",
-                ),
+            flags(
+                """
+                --near SHARE  near copies too: documents whose n-grams have at least this
+                              Jaccard similarity, such as 0.8 (only equal tokens)
+                --on WHICH    with --near, the tokens that are compared: all, or trained ones, as
+                              the mask of conversations says (all)
+                --ngram N     tokens in an n-gram (5)
+                --bands N     bands of a signature (14)
+                --rows N      values of a band; near copies agree in all of at least one band (8)
+                --no-verify   leave out documents that agree in a band, without comparing their
+                              n-grams
+                """,
+                on={"choices": ("all", "trained")},
+                no_verify={"dest": "verify", "action": "store_false"},
             ),
         ),
         Group(
@@ -59,8 +54,8 @@ PAGE = Page(
         ),
     ),
     """\
-INPUT is the prefix of a dataset, or one of its files. Of documents that are copies of each other
-the first one stays, in the order given. Pairs (encode --pairs) stay or go whole.
+INPUT is the prefix of a dataset, or one of its files. Of several copies the first one,
+in the order given, is kept. Pairs (encode --pairs) are kept or left out whole.
 
 examples:
   tokpack dedup wiki owt code -o clean
@@ -74,7 +69,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack dedup``."""
     if not arguments.inputs:
-        raise UsageError("no INPUT: name one dataset or more, by their prefixes")
+        raise UsageError("no INPUT: name one or more datasets by their prefixes")
     from tokpack.documents import dedup
 
     output, inputs = arguments.output, matching_datasets(arguments.inputs)
@@ -90,35 +85,29 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tell(output: str, report: DedupReport, seconds: float) -> None:
-    kinds = ("read", "kept", "exact", "near")
+    shares = [asdict(one) for one in report.datasets]
     totals = {
-        kind: [sum(asdict(one)[kind][what] for one in report.datasets) for what in
-               ("documents", "tokens")]
-        for kind in kinds
-    }  # fmt: skip
-    for one in report.datasets if report.datasets[1:] else ():
+        kind: {what: sum(one[kind][what] for one in shares) for what in ("documents", "tokens")}
+        for kind in ("read", "kept", "exact", "near")
+    }
+    lines = [(f"  {one['prefix']}", one) for one in shares]
+    for name, counts in [*(lines if shares[1:] else ()), (output, totals)]:
+        read, kept, exact, near = (counts[kind]["documents"] for kind in totals)
         terminal.say_folded(
-            f"  {one.prefix}: {one.read.documents:,} documents = {one.kept.documents:,} kept + "
-            f"{one.exact.documents:,} exact copies + {one.near.documents:,} near copies"
+            f"{name}: {read:,} documents = {kept:,} kept + {exact:,} exact copies + {near:,} near "
+            "copies"
         )
-    documents = {kind: totals[kind][0] for kind in kinds}
-    terminal.say_folded(
-        f"{output}: {documents['read']:,} documents = {documents['kept']:,} kept + "
-        f"{documents['exact']:,} exact copies + {documents['near']:,} near copies"
-    )
     for one in report.datasets:
         if one.most_of_one >= _MANY and one.most_of_one > one.read.documents / 2:
             terminal.note(
-                f"{one.most_of_one:,} of {one.read.documents:,} documents of {one.prefix} are near "
-                "copies of one, as links join what is only alike in steps: look at "
-                f"{output}.clusters.parquet; of conversations with one long prompt compare the "
-                "answers, with --on trained"
+                f"{one.most_of_one:,} of {one.read.documents:,} documents of {one.prefix} are "
+                "near copies of one: a chain of near copies can join documents that differ. Look "
+                f"at {output}.clusters.parquet; if conversations share a long prompt, compare "
+                "their answers alone with --on trained"
             )
-    tokens = {kind: totals[kind][1] for kind in kinds}
-    share = percent(tokens["kept"], tokens["read"])
-    terminal.say(f"  {tokens['kept']:,} of {tokens['read']:,} tokens kept ({share})")
+    kept, read = totals["kept"]["tokens"], totals["read"]["tokens"]
+    terminal.say(f"  {kept:,} of {read:,} tokens kept ({percent(kept, read)})")
     if report.recall is not None:
-        terminal.say(
-            f"  two documents exactly that alike are found in {report.recall:.1%} of cases"
-        )
+        found = f"{report.recall:.1%} of cases"
+        terminal.say(f"  two documents with exactly that similarity are found in {found}")
     terminal.say(f"  in {time_text(seconds)}")

@@ -29,7 +29,7 @@ PAGE = Page(
     "Say what is installed, what is missing, and what this machine and this folder can do.",
     (Group("flags", flags("--json  print it as JSON on stdout")),),
     """\
-It looks at the current folder, or at the one that is named: run it where the data will lie.
+It looks at the current folder, or at FOLDER: name the one where the data will be.
 
 examples:
   tokpack doctor
@@ -91,11 +91,11 @@ def _folder(folder: str) -> dict[str, Any]:
     can: dict[str, bool | str | None] = {}
     try:
         with tempfile.TemporaryDirectory(prefix=".tokpack-doctor-", dir=folder) as work:
-            for test in (_copy_file_range, _folder_sync, _locks):
+            for name, test in _TESTS.items():
                 try:
-                    can[test.__name__.strip("_")] = test(work) or os.strerror(errno.EOPNOTSUPP)
+                    can[name] = test(work) or os.strerror(errno.EOPNOTSUPP)
                 except OSError as error:
-                    can[test.__name__.strip("_")] = error.strerror
+                    can[name] = error.strerror
     except OSError as error:
         can = {"write": error.strerror}
     return {
@@ -115,14 +115,13 @@ def _copy_file_range(work: str) -> bool:
         return os.copy_file_range(source.fileno(), target.fileno(), 6, 0, 0) == 6
 
 
-def _folder_sync(work: str) -> bool:
-    return sync_folder(work)
-
-
 def _locks(work: str) -> bool:
     with open(f"{work}/lock", "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return True
+
+
+_TESTS = {"copy_file_range": _copy_file_range, "folder_sync": sync_folder, "locks": _locks}
 
 
 def _file_system(path: str) -> str | None:

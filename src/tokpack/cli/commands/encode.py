@@ -13,10 +13,12 @@ from tokpack.cli.parser import Group, Page, flags, number
 
 
 def _interval(text: str) -> terminal.LineInterval:
-    count = text[:-1] if text.endswith("s") else text
+    count = text.removesuffix("s")
     if not count.isdigit() or int(count) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of documents, nor such as 30s")
-    if text.endswith("s"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number of documents nor a time such as 30s"
+        )
+    if count != text:
         return terminal.LineInterval(seconds=int(count))
     return terminal.LineInterval(seconds=1.0, documents=int(count))
 
@@ -43,8 +45,8 @@ PAGE = Page(
                     --log-interval N|Ns  without a terminal: a line every N documents or N seconds
                                          (10s)
                     --dry-run            write nothing: show how the inputs are read, the tokens of
-                                         the first document, the size and the time to expect; with
-                                         --chat what is trained of the first conversations
+                                         the first document, and the expected size and time; with
+                                         --chat which tokens of the first conversations are trained
                     --json               print the manifests as JSON on stdout
                     """,
                     log_interval={"type": _interval},

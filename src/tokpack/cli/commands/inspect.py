@@ -35,11 +35,11 @@ PAGE = Page(
                 f"""
                 --doc, --document N|A:B  show document N (-1 is the last), A to B-1, or a list
                                          1,7,20:30
-                --sample N               show N, spread evenly
-                --random [N]             show N by chance (1)
+                --sample N               show N documents, spread evenly
+                --random [N]             show N random documents (1)
                 --seed S                 seed of --random, to see the same ones again
-                --source FILE:LINE...    show what these lines of inputs became: a document, or why
-                                         none
+                --source FILE:LINE...    show what became of these lines of inputs: a document, or
+                                         why there is none
                 --grep TEXT              show documents whose text contains TEXT
                 --limit N                stop --grep after N documents, 0: never (10)
                 --max-tokens N           tokens shown of a document, 0: all ({MAX_TOKENS}; --grep
@@ -58,8 +58,8 @@ PAGE = Page(
             flags(
                 """
                 --text   print only the text of the documents, all of it, without EOD and BOS
-                --trace  print only FILE:LINE of the documents; of all, as TSV, with their numbers
-                --json   print JSON on stdout; with --trace an object a line
+                --trace  print only FILE:LINE of the documents; for all, as TSV with their numbers
+                --json   print JSON on stdout; with --trace one object per line
                 """
             ),
         ),
@@ -102,9 +102,19 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = _of_lines(_lines(_origins(arguments), arguments))
     if arguments.text:
         return _print_texts(dataset, spelling, chosen)
-    if chosen is None:
-        return _overview(dataset, spelling, as_json=arguments.json)
-    _show(dataset, spelling, ((document, 0) for document in chosen), arguments, MAX_TOKENS)
+    if chosen is not None:
+        places = ((document, 0) for document in chosen)
+        _show(dataset, spelling, places, arguments, MAX_TOKENS)
+        return 0
+    from tokpack.dataset.overview import overview
+
+    result = overview(dataset, spelling)
+    if arguments.json:
+        terminal.put_json(result)
+    else:
+        from tokpack.cli.shown import print_overview
+
+        print_overview(result)
     return 0
 
 
@@ -138,11 +148,12 @@ def _origins(arguments: argparse.Namespace) -> Origins:
 def _trace(origins: Origins, arguments: argparse.Namespace) -> int:
     """Print which lines documents came from, or which documents came from lines."""
     chosen = _chosen(len(origins), arguments)
+    traced: Iterable[Origin] = origins
     if arguments.source:
-        chosen_lines: Iterable[Origin] = _lines(origins, arguments)
-    else:
-        chosen_lines = origins if chosen is None else [origins[number] for number in chosen]
-    for one in chosen_lines:
+        traced = _lines(origins, arguments)
+    elif chosen is not None:
+        traced = [origins[number] for number in chosen]
+    for one in traced:
         if arguments.json:
             terminal.put_json(one)
         elif arguments.source:
@@ -160,7 +171,7 @@ def _lines(origins: Origins, arguments: argparse.Namespace) -> list[Origin]:
     for text in arguments.source:
         source, _, line = text.rpartition(":")
         if not source or not line.isdecimal():
-            raise UsageError(f"--source {text!r} is not such as wiki.jsonl:123")
+            raise UsageError(f"--source {text!r} is not FILE:LINE, such as wiki.jsonl:123")
         lines += origins.find(source, int(line))
     return lines
 
@@ -191,25 +202,12 @@ def _print_texts(
     from tokpack.dataset.spelling import document_text
 
     if chosen is None:
-        raise UsageError("--text is of documents: choose them with --doc, --sample or --random")
+        raise UsageError("--text needs documents: choose them with --doc, --sample or --random")
     if spelling is None:
         raise UsageError("--text needs the tokenizer: give it with --tokenizer or --vocab-file")
     for document in chosen:
         text = document_text(dataset, spelling, document)
         terminal.put_text(text if text.endswith(b"\n") else text + b"\n")
-    return 0
-
-
-def _overview(dataset: MMapIndexedDataset, spelling: Spelling | None, *, as_json: bool) -> int:
-    from tokpack.dataset.overview import overview
-
-    result = overview(dataset, spelling)
-    if as_json:
-        terminal.put_json(result)
-    else:
-        from tokpack.cli.shown import print_overview
-
-        print_overview(result)
     return 0
 
 

@@ -22,8 +22,7 @@ PAGE = Page(
             flags(
                 """
                 -o, --output PREFIX  the dataset to make
-                --virtual            copy nothing: write PREFIX.json, which the reader opens as one
-                                     dataset
+                --virtual            copy nothing: write PREFIX.json, which opens as one dataset
                 --overwrite          replace what is there
                 --json               print what was made as JSON on stdout
                 """,
@@ -41,8 +40,8 @@ PAGE = Page(
         ),
     ),
     """\
-INPUT is the prefix of a dataset, or one of its files. All must have one dtype and, as far as their
-manifests tell, one tokenizer. Every entry of every index is checked.
+INPUT is the prefix of a dataset, or one of its files. All must have the same dtype and, if their
+manifests name it, the same tokenizer. Every entry of every index is checked.
 
 examples:
   tokpack merge shard_*.idx -o whole
@@ -77,18 +76,17 @@ def run(arguments: argparse.Namespace) -> int:
 def _inputs(arguments: argparse.Namespace) -> list[str]:
     if arguments.inputs and arguments.folder:
         raise UsageError(
-            f"--input {arguments.folder} is a folder, all of whose datasets are merged, and "
+            f"--input {arguments.folder} merges all datasets of a folder, and "
             f"{arguments.inputs[0]} is named too: give one of them"
         )
     if not (arguments.inputs or arguments.folder):
-        raise UsageError("no INPUT: name two datasets or more, by their prefixes")
-    prefixes = (
-        datasets_in(arguments.folder) if arguments.folder else matching_datasets(arguments.inputs)
-    )
-    for prefix in prefixes if arguments.multimodal else ():
-        from tokpack.dataset import MMapIndexedDataset
+        raise UsageError("no INPUT: name two or more datasets by their prefixes")
+    from tokpack.dataset import MMapIndexedDataset
 
+    folder = arguments.folder
+    prefixes = datasets_in(folder) if folder else matching_datasets(arguments.inputs)
+    for prefix in prefixes if arguments.multimodal else ():
         with MMapIndexedDataset(prefix) as dataset:
             if len(dataset) and dataset.modes is None:
-                raise UsageError(f"--multimodal: {prefix} is not; leave the flag out")
+                raise UsageError(f"--multimodal: {prefix} is not multimodal; leave the flag out")
     return prefixes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli.inputs import of_dataset, tokenizer_given
-from tokpack.cli.parser import Group, Page, flag, number
+from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.errors import UsageError
 from tokpack.wall import entry_point
 
@@ -18,42 +18,33 @@ PAGE = Page(
     (
         Group(
             "what to show",
-            (
-                flag("--step", type=number(1), metavar="N", help="the batch of step N, from 1"),
-                flag(
-                    "--rank",
-                    type=number(0),
-                    metavar="R",
-                    help="only what data parallel rank R takes of it",
-                ),
-                flag(
-                    "--sample", type=number(0), nargs="+", metavar="K", help="sample K of training"
-                ),
-                flag(
-                    "--document",
-                    "--doc",
-                    metavar="DATASET:D",
-                    help="the steps at which document D of a dataset is seen",
-                ),
+            flags(
+                """
+                --step N           the batch of step N (the first is 1)
+                --rank R           only the samples of data parallel rank R
+                --sample K...      sample K of training
+                --document, --doc DATASET:D  the steps at which document D of a dataset is seen
+                """,
+                rank={"type": number(0)},
+                sample={"type": number(0)},
             ),
         ),
         *of_dataset(),
         Group(
             "output",
-            (
-                flag(
-                    "--max-tokens",
-                    type=number(0),
-                    metavar="N",
-                    help="tokens shown of a sample, 0: all (a line of each document; --json all)",
-                ),
-                flag("--json", action="store_true", help="print JSON, an object a line"),
+            flags(
+                """
+                --max-tokens N  tokens shown of a sample, 0: all (one line of each document;
+                                --json all)
+                --json          print JSON, one object per line
+                """,
+                max_tokens={"type": number(0)},
             ),
         ),
     ),
     """\
 RUN is a folder to which `tokpack train` writes its log.jsonl (--log-dir, else --save), also while
-it runs. Steps count from 1, samples and ranks from 0. A document is seen where a sample has some of
+it runs. Steps count from 1, samples and ranks from 0. A document is seen if a sample has some of
 its tokens.
 
 examples:
@@ -70,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack samples``."""
     questions = [n for n in ("step", "sample", "document") if getattr(arguments, n) is not None]
     if len(questions) != 1:
-        flags = ", ".join(f"--{name}" for name in questions) or "none of them"
-        raise UsageError(f"ask for one of --step N, --sample K and --document D; given: {flags}")
+        given = ", ".join(f"--{name}" for name in questions) or "none"
+        raise UsageError(f"give one of --step N, --sample K and --document D; given: {given}")
     if arguments.rank is not None and questions != ["step"]:
         raise UsageError("--rank goes with --step")
     from tokpack.cli import shown

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 PAGE = Page(
     "select",
-    "Choose documents of datasets: a view, which every command takes for a dataset. Nothing is\n"
-    "copied.",
+    "Choose documents of datasets. The result is a view, which works like a dataset in every\n"
+    "command; nothing is copied.",
     (
         Group(
             "which documents",
             flags(
                 """
-                --where SQL      those for which this is true, such as "score > 0.7 and lang = 'de'"
+                --where SQL      documents for which this is true: "score > 0.7 and lang = 'de'"
                 --join FILE...   .parquet, .csv, .tsv, .jsonl or .json with more columns for --where
-                --on COLUMN,...  by which rows of --join belong to documents: id, or id=doc_id
-                --repeat SQL     how often each comes: an integer, or "2 if score > 0.9"
+                --on COLUMN,...  columns that match rows of --join to documents: id, or id=doc_id
+                --repeat SQL     how often to repeat each: an integer, or "2 if score > 0.9"
                 """,
                 join={"nargs": "+"},
             ),
@@ -39,7 +39,7 @@ PAGE = Page(
                 --random SHARE  by a hash of the documents, such as 0.1; a larger one contains it
                 --tokens N      as many, by the same hash, as fit into N tokens, repeats counted
                 --first N       the first N documents
-                --seed N        draws others for --random and --tokens (default 0)
+                --seed N        another seed chooses others for --random and --tokens (0)
                 """,
                 tokens={"type": number(1)},
                 first={"type": number(1)},
@@ -51,8 +51,8 @@ PAGE = Page(
             flags(
                 """
                 -o, --output PREFIX  the view to make
-                --rest PREFIX        and a view of the documents that the share leaves out, each
-                                     once
+                --rest PREFIX        also make a view of the documents that the share leaves out,
+                                     each once
                 --overwrite          replace what is there
                 --json               print what was made as JSON on stdout
                 """,

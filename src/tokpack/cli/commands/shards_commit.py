@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PAGE = Page(
     "shards commit",
-    "Make one dataset of all shards of a plan, when each is what was planned.",
+    "Make one dataset of all shards of a plan, after checking that each is what was planned.",
     (
         Group(
             "flags",
@@ -26,7 +26,7 @@ PAGE = Page(
         ),
     ),
     """\
-PREFIX is that of the plan. Only manifests are read, and one is written: PREFIX.json, which lists
+PREFIX is the plan's. Only manifests are read, and one is written: PREFIX.json, which lists
 the shards. Every command and GPTDataset open it as one dataset.
 
 examples:

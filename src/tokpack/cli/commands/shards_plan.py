@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PAGE = Page(
     "shards plan",
-    "Cut a run of encode into shards, which any number of machines make.",
+    "Cut a run of encode into shards that any number of machines can make.",
     (
         *GROUPS,
         Group(
@@ -27,8 +27,8 @@ PAGE = Page(
         encode_flags.GROUP,
     ),
     """\
-Writes PREFIX.plan, on a disk or a store that all machines see. Nothing is encoded; the shards, and
-so their bytes, do not depend on who makes them. The other flags mean what they mean for encode.
+Writes PREFIX.plan, on a disk or a store that all machines can reach. Nothing is encoded yet. The
+bytes of a shard do not depend on the machine that makes it. The other flags are those of encode.
 
 examples:
   tokpack shards plan 's3://text/*.jsonl.zst' -o s3://tokens/pile

@@ -15,7 +15,6 @@ from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from tokpack.look import Stats
 
@@ -27,13 +26,13 @@ PAGE = Page(
             "flags",
             flags(
                 """
-                --html FILE             also write a page with plots, to send
-                --overwrite             let --html replace a file that is no such page
+                --html FILE             also write a page with plots
+                --overwrite             let --html replace a file that is not such a page
                 --json                  print everything as JSON on stdout
                 --threads, --workers N  threads that count (all cores, 8 at most)
                 --top N                 tokens shown (10)
-                --seq-length N          also pack documents, best-fit, into samples of N tokens: how
-                                        full they are
+                --seq-length N          also pack documents, best-fit, into samples of N tokens, and
+                                        show how full they are
                 """,
                 threads={"default": 0},
                 top={"type": number(0), "default": 10},
@@ -63,8 +62,13 @@ def run(arguments: argparse.Namespace) -> int:
         _check_page(arguments)
     datasets = _counted(arguments)
     if arguments.html:
+        from tokpack.look import page
+        from tokpack.storage.disk import replace_file
+
         _check_page(arguments)
-        _write(arguments.html, datasets)
+        footer = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"
+        text = page(datasets, footer=footer)
+        replace_file(arguments.html, [text.encode("utf-8", "backslashreplace")])  # names of files
     if arguments.json:
         terminal.put_json({"datasets": datasets})
     else:
@@ -111,12 +115,3 @@ def _check_page(arguments: argparse.Namespace) -> None:
         [*inputs, *tokenizer_paths(arguments)],
         overwrite=arguments.overwrite,
     )
-
-
-def _write(path: str, datasets: Sequence[Stats]) -> None:
-    from tokpack.look import page
-    from tokpack.storage.disk import replace_file
-
-    footer = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"
-    # Names of files need not be text.
-    replace_file(path, [page(datasets, footer=footer).encode("utf-8", "backslashreplace")])

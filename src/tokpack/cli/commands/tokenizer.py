@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import FILES, INPUT_FORMAT, SPECIAL_TOKENS_COUNT, tokenizer_given
@@ -25,19 +25,20 @@ _MOST_SPECIAL = 8
 
 PAGE = Page(
     "tokenizer",
-    "Say what a tokenizer is, whether its ids are those of the reference library, and its speed.",
+    "Show what a tokenizer is, check its ids against the reference library, and measure its speed.",
     (
         Group(
             "what to do",
             (
                 *flags(
                     """
-                    --text TEXT             show the tokens of this text, and no more
-                    --check                 compare with AutoTokenizer of transformers, too
+                    --text TEXT             only show the tokens of this text
+                    --check                 also compare with AutoTokenizer of transformers
                     --on FILE...            texts to try it on, as encode takes them (Python's
                                             library)
-                    --compare NAME|PATH...  bytes per token beside other tokenizers, by file
-                    --by KEY                with --compare: by the value of a JSON key
+                    --compare NAME|PATH...  compare bytes per token with other tokenizers, for each
+                                            file
+                    --by KEY                with --compare: for each value of a JSON key
                     --key, --json-keys KEY  JSON key or column (text)
                     """,
                     on={"default": []},
@@ -80,18 +81,21 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack tokenizer``."""
     _check(arguments)
     from tokpack.look import tokenizer_facts
-    from tokpack.look.tokenizers import compare_with_transformers, try_out
+    from tokpack.look.tokenizers import compare_with_transformers, mix, sample_texts, try_out
+    from tokpack.tokenizers import load_tokenizer
 
-    tokenizer = _load(arguments)
+    arguments.tokenizer = arguments.inputs[0] if arguments.inputs else None
+    sizes = {name: getattr(arguments, name) for name in ("vocab_size", "special_tokens_count")}
+    tokenizer = load_tokenizer(**tokenizer_given(arguments), **sizes)
     if arguments.text is not None:
         _show_text(tokenizer, arguments)
     elif arguments.compare:
         _compare(tokenizer, arguments)
     else:
-        texts = _trial_texts(arguments)
-        trial, comparison = try_out(tokenizer, texts), None
-        if arguments.check:
-            comparison = compare_with_transformers(tokenizer, texts)
+        most = arguments.sample
+        texts = mix(_texts(arguments), most) if arguments.on else sample_texts(most)
+        trial = try_out(tokenizer, texts)
+        comparison = compare_with_transformers(tokenizer, texts) if arguments.check else None
         _describe(tokenizer_facts(tokenizer), trial, comparison, arguments)
         return 1 if trial.difference or (comparison and comparison.difference) else 0
     return 0
@@ -107,22 +111,11 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.compare and not arguments.on:
         raise UsageError("--compare needs texts: add --on FILE...")
     if arguments.text is not None and (arguments.compare or arguments.on or arguments.check):
-        raise UsageError("--text goes alone: without --on, --compare and --check")
+        raise UsageError("--text cannot be combined with --on, --compare or --check")
     if arguments.check and arguments.compare:
-        raise UsageError("--check is of one tokenizer: leave out --compare")
+        raise UsageError("--check tests one tokenizer: leave out --compare")
     if arguments.sample < 1:
         raise UsageError("--sample is 0: nothing would be read")
-
-
-def _load(arguments: argparse.Namespace) -> Tokenizer:
-    from tokpack.tokenizers import load_tokenizer
-
-    arguments.tokenizer = arguments.inputs[0] if arguments.inputs else None
-    return load_tokenizer(
-        **tokenizer_given(arguments),
-        vocab_size=arguments.vocab_size,
-        special_tokens_count=arguments.special_tokens_count,
-    )
 
 
 def _texts(arguments: argparse.Namespace) -> list[Texts]:
@@ -135,13 +128,6 @@ def _texts(arguments: argparse.Namespace) -> list[Texts]:
         by=arguments.by,
         most=arguments.sample,
     )
-
-
-def _trial_texts(arguments: argparse.Namespace) -> Texts:
-    from tokpack.look.tokenizers import mix, sample_texts
-
-    most = arguments.sample
-    return mix(_texts(arguments), most) if arguments.on else sample_texts(most)
 
 
 def _describe(
@@ -237,7 +223,17 @@ def _compare(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
     groups = _texts(arguments)
     counts = [[tokens_of(one, group) for one in tokenizers] for group in groups]
     if arguments.json:
-        terminal.put_json(_as_json(tokenizers, groups, counts), indent=2)
+        facts = [
+            {
+                "name": group.name,
+                "documents": len(group.spans),
+                "text_bytes": group.size,
+                "tokens": row,
+            }
+            for group, row in zip(groups, counts, strict=True)
+        ]
+        names = [one.name for one in tokenizers]
+        terminal.put_json({"tokenizers": names, "groups": facts}, indent=2)
         return
     sizes = [group.size for group in groups]
     titles = _short([group.name for group in groups])
@@ -266,20 +262,3 @@ def _row(title: str, text_bytes: int, counts: Sequence[int]) -> list[str]:
     shares = [f"{count / max(counts[0], 1):.0%}" for count in counts[1:]]
     more = [f"{cell} ({share})" for cell, share in zip(cells[1:], shares, strict=True)]
     return [title, bytes_text(text_bytes), cells[0], *more]
-
-
-def _as_json(
-    tokenizers: Sequence[Tokenizer], groups: Sequence[Texts], counts: Sequence[Sequence[int]]
-) -> dict[str, Any]:
-    return {
-        "tokenizers": [one.name for one in tokenizers],
-        "groups": [
-            {
-                "name": group.name,
-                "documents": len(group.spans),
-                "text_bytes": group.size,
-                "tokens": list(row),
-            }
-            for group, row in zip(groups, counts, strict=True)
-        ],
-    }

@@ -36,15 +36,15 @@ PAGE = Page(
                     -o, --output FILE       tokenizer.json or vocab.json to write
                     --type bpe|whitespace   what to make (whitespace for a file named vocab.json,
                                             else bpe)
-                    --vocab-size, --size N  tokens at most, special ones too (bpe: 50257;
+                    --vocab-size, --size N  most tokens, special ones included (bpe: 50257;
                                             whitespace: all words)
                     --pattern NAME|REGEX    how a bpe cuts text into words: gpt2, cl100k, o200k,
                                             llama3, qwen2, deepseek, tekken, ..., or an expression
                                             (gpt2)
-                    --special-tokens TOKENS  special tokens of a bpe, with commas between; repeat it
-                                            for more (<|endoftext|>)
-                    --min-count, --min-frequency N  merge pairs, or take words, that occur so often
-                                            (bpe: 2; whitespace: 1)
+                    --special-tokens TOKENS  special tokens of a bpe, separated by commas; may be
+                                            repeated (<|endoftext|>)
+                    --min-count, --min-frequency N  merge pairs, or take words, that occur N times
+                                            or more (bpe: 2; whitespace: 1)
                     --key, --json-keys KEY  JSON key or column (text)
                     """,
                     special_tokens={"action": "append"},
@@ -54,7 +54,7 @@ PAGE = Page(
                 *flags(
                     """
                     --limit N               learn from the first N records
-                    --workers, --threads N  threads of a bpe, which change nothing in the file (all
+                    --workers, --threads N  threads for a bpe, which do not change the result (all
                                             cores)
                     --overwrite             replace what is there
                     """,
@@ -108,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_bpe = _is_bpe(arguments)
     from tokpack.sources import discover
     from tokpack.storage.disk import DATA, check_outputs, replace_file
+    from tokpack.tokenizers import EOD_NAMES
 
     output: str = arguments.output
     sources = discover(arguments.inputs, input_format=arguments.input_format or "auto")
@@ -117,14 +118,18 @@ def run(arguments: argparse.Namespace) -> int:
     check_outputs([(output, DATA)], inputs, overwrite=arguments.overwrite)
     with terminal.Reporter() as report:
         corpus = Corpus(sources, arguments.key, arguments.limit, report)
-        text, count = (_train_bpe if is_bpe else _count_words)(corpus, arguments)
+        text, count = _learned(corpus, arguments, is_bpe)
     check_outputs([(output, DATA)], inputs, overwrite=arguments.overwrite)
     replace_file(output, [text.encode()])
     terminal.say(
         f"{output}: {count:,} tokens from {corpus.documents:,} documents, "
         f"{bytes_text(corpus.text_bytes)} of text in {time_text(report.seconds)}"
     )
-    flags = _flags_for(output, is_bpe, _special_tokens(arguments))
+    flags = f"--tokenizer-type Whitespace --vocab-file {output}"
+    if is_bpe:
+        special = _special_tokens(arguments)
+        eod = "" if set(EOD_NAMES) & set(special) else f" --eod-token {shlex.quote(special[0])}"
+        flags = f"--tokenizer {output}{eod}"
     if arguments.input_format:
         flags += f" --input-format {arguments.input_format}"
     terminal.say(f"next: tokpack encode {' '.join(arguments.inputs)} {flags}")
@@ -159,28 +164,23 @@ def _special_tokens(arguments: argparse.Namespace) -> list[str]:
     return [token for text in texts for token in map(str.strip, text.split(",")) if token]
 
 
-def _train_bpe(corpus: Corpus, arguments: argparse.Namespace) -> tuple[str, int]:
-    """A tokenizer.json, and how many tokens it has."""
-    from tokpack.tokenizers import train_bpe
+def _learned(corpus: Corpus, arguments: argparse.Namespace, is_bpe: bool) -> tuple[str, int]:
+    """A tokenizer.json, or a vocab.json of whole words; and how many tokens it has."""
+    from tokpack.tokenizers import train_bpe, train_whitespace_vocab
 
+    least = arguments.min_count or (2 if is_bpe else 1)
+    if not is_bpe:
+        words = train_whitespace_vocab(corpus, vocab_size=arguments.vocab_size, min_count=least)
+        return json.dumps(words, ensure_ascii=False, indent=0) + "\n", len(words)
     text = train_bpe(
         corpus,
         vocab_size=arguments.vocab_size or DEFAULT_BPE_SIZE,
-        min_count=arguments.min_count or 2,
+        min_count=least,
         special_tokens=_special_tokens(arguments),
         threads=arguments.workers,
         pattern=arguments.pattern or "gpt2",
     )
     return text, len(json.loads(text)["model"]["vocab"])
-
-
-def _count_words(corpus: Corpus, arguments: argparse.Namespace) -> tuple[str, int]:
-    """A vocab.json of whole words, and how many they are."""
-    from tokpack.tokenizers import train_whitespace_vocab
-
-    least = arguments.min_count or 1
-    words = train_whitespace_vocab(corpus, vocab_size=arguments.vocab_size, min_count=least)
-    return json.dumps(words, ensure_ascii=False, indent=0) + "\n", len(words)
 
 
 def _make_folder(path: str) -> None:
@@ -205,14 +205,3 @@ def _batches(source: Source, key: str) -> Iterator[tuple[list[bytes], int]]:
                     raise RecordError(source.name, line, bad.reason, advice)
                 documents = batch.documents[key]
                 yield [documents.text(i) for i in range(len(documents))], batch.bytes_read
-
-
-def _flags_for(output: str, is_bpe: bool, special_tokens: list[str]) -> str:
-    """The flags with which ``encode`` takes what was made."""
-    from tokpack.tokenizers import EOD_NAMES
-
-    if not is_bpe:
-        return f"--tokenizer-type Whitespace --vocab-file {output}"
-    if set(EOD_NAMES) & set(special_tokens):
-        return f"--tokenizer {output}"
-    return f"--tokenizer {output} --eod-token {shlex.quote(special_tokens[0])}"

@@ -32,7 +32,7 @@ PAGE = Page(
             "check",
             flags(
                 """
-                --quick         all but the tokens: milliseconds
+                --quick         check all but the tokens: takes milliseconds
                 --vocab-size N  token ids must be below N (as the manifest says)
                 --eod ID        each document must end with ID (as the manifest says)
                 --json          print the results as JSON on stdout
@@ -45,8 +45,8 @@ PAGE = Page(
             flags(
                 """
                 --against INPUT...  compare all documents with those of these inputs
-                --sample N          encode N random documents again, from the inputs it was made of
-                --input-format F    of the inputs, as for encode (as the manifest says)
+                --sample N          encode N random documents again, from the original inputs
+                --input-format F    format of the inputs, as for encode (as the manifest says)
                 """,
                 against={"nargs": "+"},
                 sample={"type": number(1)},
@@ -56,7 +56,7 @@ PAGE = Page(
     ),
     """\
 INPUT is the PREFIX of PREFIX.bin and .idx, one of these files, or a folder with datasets. A good
-dataset is one line on stdout; for a broken one the first fault is printed, and the exit code is 1.
+dataset prints one line; a broken one prints its first fault, and the exit code is 1.
 
 examples:
   tokpack verify the-pile wiki
@@ -114,8 +114,8 @@ def _against(prefixes: Sequence[str], arguments: argparse.Namespace) -> int:
     for name, value in flags.items():
         if value is not None and value is not False:
             raise UsageError(
-                f"{option(name)} is of the check of tokens, which {option(flag)} does not make: "
-                "run both"
+                f"{option(name)} belongs to the check of tokens, which {option(flag)} does not do: "
+                "run verify once with each"
             )
     more = {"input_format": arguments.input_format, **tokenizer_given(arguments)}
     outcome: Conservation | SampleReport

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -29,8 +28,8 @@ PAGE = Page(
             "flags",
             flags(
                 """
-                --port N  where it is served on this machine (any that is free)
-                --wait    wait for what is not there yet, such as a run that is about to begin
+                --port N  port on this machine (any free one)
+                --wait    wait until INPUT exists, such as a run that is about to begin
                 """,
                 port={"type": number(0), "default": 0},
             ),
@@ -38,11 +37,10 @@ PAGE = Page(
         *of_dataset(),
     ),
     """\
-INPUT is a dataset, also one that is being made, a blend file, a folder to which `tokpack train`
-writes its log.jsonl, or a folder with such things in it; also several. Without one it is this
-folder. The address is printed; it holds a key, and is of use on this machine only. Nothing is
-changed, and nothing shown but what was named, what lies in a named folder, and the datasets of
-blends and runs. Ctrl-C ends it.
+INPUT is a dataset, finished or being made, a blend file, a folder to which `tokpack train` writes
+its log.jsonl, or a folder that has such things in it (the current folder). The address that is
+printed has a key in it and works on this machine only. Nothing is changed. Only what is named is
+shown, with what lies in a named folder and the datasets of blends and runs. Ctrl-C ends it.
 
 examples:
   tokpack view
@@ -67,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             wait_for(name)
         items = open_items(names, tokenizer_given(arguments))
         terminal.say("tokpack: Ctrl-C ends it")
-        serve(items, arguments.port, _announce)
+        serve(items, arguments.port, lambda address: print(address, flush=True))
     return 0
 
 
@@ -84,8 +82,3 @@ def _is_there(name: str) -> bool:
     """Whether there is a file of a name, or of one that it begins, or a folder with something."""
     paths = [name, *glob.glob(f"{glob.escape(name)}*")]
     return any(os.listdir(path) if os.path.isdir(path) else os.path.lexists(path) for path in paths)
-
-
-def _announce(address: str) -> None:
-    sys.stdout.write(f"{address}\n")
-    sys.stdout.flush()
