@@ -173,6 +173,11 @@ def test_changes_of_a_tokenizer_are_noticed(both: tuple[Any, Any]) -> None:
     assert ours(text)["input_ids"] != both[1](text)["input_ids"]
     for one in (plain, ours):
         one.backend_tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+    assert ours._tokenizer.is_native
+    assert ours("ONE")["input_ids"] == plain("ONE")["input_ids"]
+    for one in (plain, ours):
+        atomic = tokenizers.Regex("(?>ON|O)E")
+        one.backend_tokenizer.normalizer = tokenizers.normalizers.Replace(atomic, "two")
     assert not ours._tokenizer.is_native
     assert ours("ONE")["input_ids"] == plain("ONE")["input_ids"]
     for one in (plain, ours):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.tiny_tokenizers import EOD, pair, save, tiny
+from support.tiny_tokenizers import EOD, OF_THE_LIBRARY, pair, save, tiny
 from support.tokenizers_twin import block, corpus
 
 from tokpack.errors import TokenizerError
@@ -61,7 +61,7 @@ def test_a_difference_is_shown(tmp_path: Path, form: str) -> None:
 
 
 def test_a_slow_tokenizer_needs_none(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(save(tmp_path, tiny(byte_fallback=True)))
+    tokenizer = load_tokenizer(save(tmp_path, {**tiny(), "normalizer": OF_THE_LIBRARY}))
     self_check(tokenizer, *block(TEXTS))
 
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.tiny_tokenizers import EOD, added, save, tiny
+from support.tiny_tokenizers import EOD, OF_THE_LIBRARY, added, save, tiny
 from support.tokenizers_twin import block, rows
 from tokenizers import Tokenizer
 
@@ -66,7 +66,9 @@ POST_PROCESSORS: list[tuple[object, Frame]] = [
 def test_what_a_post_processor_adds(
     tmp_path: Path, post_processor: object, expected: Frame, native: bool
 ) -> None:
-    definition = framed(post_processor, **({} if native else {"byte_fallback": True}))
+    definition = framed(post_processor)
+    if not native:
+        definition["normalizer"] = OF_THE_LIBRARY
     tokenizer = load_tokenizer(save(tmp_path, definition))
     assert tokenizer.native == native
     frame = frame_of(tokenizer, append_eod=False, add_special_tokens=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.marking_twin import library_of, marked
-from support.tiny_tokenizers import added, save, tiny
+from support.tiny_tokenizers import EOD, OF_THE_LIBRARY, added, save, tiny
 from support.traps import TRAPS
 
 from tokpack.errors import TokenizerError
@@ -80,7 +80,10 @@ DEFINITIONS = {
     "trimmed": byte_level(
         post_processor={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
     ),
-    "stripping": byte_level(added_tokens=[added("<t>", 258, lstrip=True, rstrip=True)]),
+    "stripping": byte_level(
+        added_tokens=[added(EOD, 258), added("<t>", 259, lstrip=True, rstrip=True)]
+    ),
+    "of the library": byte_level(normalizer=OF_THE_LIBRARY),
     "prefix of its own": byte_level(
         pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
     ),
@@ -92,7 +95,7 @@ DEFINITIONS = {
     "unknown": metaspace(LLAMA, None, byte_fallback=False),
     "unknown one by one": metaspace(LLAMA, None, byte_fallback=False, fuse_unk=False),
 }
-NATIVE = set(DEFINITIONS) - {"stripping"}
+NATIVE = set(DEFINITIONS) - {"of the library"}
 
 
 class Both:

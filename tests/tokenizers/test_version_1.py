@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import sentencepiece_tools, told_tokenizers, wordpiece_tools
 from support.places import ROOT
-from support.tiny_tokenizers import EOD, added, pair, save, tiny
+from support.tiny_tokenizers import EOD, OF_THE_LIBRARY, added, pair, save, tiny
 from support.told_tokenizers import told
 
 from tokpack.tokenizers import train_bpe
@@ -35,7 +35,8 @@ FRAMED = {
     "special_tokens": {EOD: {"id": EOD, "ids": [258], "tokens": [EOD]}},
 }
 STRIPPING = added("<strip>", 259, lstrip=True, rstrip=True, normalized=True, special=False)
-LOWERCASE = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, {"type": "StripAccents"}]}
+STEPS = [{"type": "Lowercase"}, {"type": "StripAccents"}, OF_THE_LIBRARY]
+LOWERCASE = {"type": "Sequence", "normalizers": STEPS}
 
 
 def definitions() -> dict[str, Any]:
@@ -67,6 +68,7 @@ def definitions() -> dict[str, Any]:
                 "vocab": {"abc": 0, "Some": 1, "English": 2, EOD: 258},
                 "unk_token": EOD,
             },
+            "normalizer": OF_THE_LIBRARY,
             "pre_tokenizer": {"type": "Whitespace"},
         },
     }

@@ -67,19 +67,15 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
     suffix = _suffix(model, spec)
     # What was native from the first has a fingerprint of its own, all else that of the library.
     # Byte fallback changes no id: each byte has a token of its own.
+    changes = bool(steps or suffix) or any(_changes(token, form) for token in added)
     is_first = patterns.is_name(pattern) and form in ("", "NFC") and not model.get("byte_fallback")
-    if (
-        is_first
-        and not steps
-        and not suffix
-        and not any(_looks_around(token, form) for token in added)
-    ):
+    if is_first and not changes and not any(token.looks_around for token in added):
         return spec
     return replace(
         spec,
         steps=steps,
         suffix=suffix,
-        changes_text=bool(steps or suffix) or not patterns.keeps_text(pattern),
+        changes_text=changes or not patterns.keeps_text(pattern),
         definition=digest_of(definition),
     )
 
@@ -97,11 +93,10 @@ def _suffix(model: dict[str, Any], spec: ByteLevelSpec) -> bytes:
     return suffix
 
 
-def _looks_around(token: AddedToken, form: NormalForm) -> bool:
-    """Whether an added token depends on the text around it, or changes its own."""
+def _changes(token: AddedToken, form: NormalForm) -> bool:
+    """Whether an added token is looked for, and decoded, in another form than its own."""
     content = token.content.encode()
-    changes = form and token.normalized and _core.normalize(form, content) != content
-    return token.looks_around or bool(changes)
+    return bool(form) and token.normalized and _core.normalize(form, content) != content
 
 
 def texts_by_id(vocab: dict[str, int], added: Iterable[AddedToken]) -> list[bytes | None]:
