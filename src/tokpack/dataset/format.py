@@ -219,7 +219,16 @@ class IndexHeader:
 
 def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
     """Parse the first HEADER_BYTES of the index ``name``, a file of ``size`` bytes."""
-    _check_magic(head, size, name)
+    if pointer := pointer_in(bytes(head)):
+        raise FormatError(f"{name}: this is {pointer}")
+    for magic, advice in _FOREIGN.items():
+        if head.startswith(magic):
+            raise FormatError(f"{name}: magic is {magic!r}, expected {MAGIC!r}: {advice}")
+    if not head.startswith(MAGIC[: len(head)]):
+        begin = bytes(head[: len(MAGIC)])
+        raise FormatError(f"{name}: magic is {begin!r}, expected {MAGIC!r}: not a dataset index")
+    if size < _FAIRSEQ_HEADER.size or len(head) < min(size, HEADER_BYTES):
+        raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
     _, version, code, sequences = _FAIRSEQ_HEADER.unpack_from(head)
     if version != VERSION:
         raise FormatError(
@@ -252,19 +261,6 @@ def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
     if entries == 0:
         raise FormatError(f"{name}: document entries are 0, expected 1 or more")
     return IndexHeader(DTYPES[code], sequences, entries, multimodal=size != expected)
-
-
-def _check_magic(head: bytes, size: int, name: str) -> None:
-    if pointer := pointer_in(bytes(head)):
-        raise FormatError(f"{name}: this is {pointer}")
-    for magic, advice in _FOREIGN.items():
-        if head.startswith(magic):
-            raise FormatError(f"{name}: magic is {magic!r}, expected {MAGIC!r}: {advice}")
-    if not head.startswith(MAGIC[: len(head)]):
-        begin = bytes(head[: len(MAGIC)])
-        raise FormatError(f"{name}: magic is {begin!r}, expected {MAGIC!r}: not a dataset index")
-    if size < _FAIRSEQ_HEADER.size or len(head) < min(size, HEADER_BYTES):
-        raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
 
 
 @dataclass(frozen=True)

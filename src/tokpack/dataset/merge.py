@@ -261,7 +261,43 @@ def merge(
         tell_of_tracks(datasets)
         if virtual:
             return _write_virtual(datasets, output, new)
-        return _write(datasets, output, new, tables, tracks, progress=progress)
+        shards = [shard for dataset in datasets for shard in dataset.shards]
+        records = [shard.record for shard in shards]
+        stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
+        # A store can join whole objects, but not the single documents of a view.
+        joins = is_url(output) and not any(dataset.is_view for dataset in datasets)
+        out = (JoinedDataset if joins else NewDataset)(output, new, tracks)
+        lengths = new.scratch(sum(record.sequences for record in records), np.int32)
+        doc_idx = new.scratch(sum(record.documents for record in records) + 1, np.int64)
+        multimodal = any(shard.multimodal for shard in shards)
+        modes = new.scratch(len(lengths), np.int8) if multimodal else None
+        sequence = document = 0
+        for record, identity, digest, _ in shards:
+            shard = open_files(record.prefix).only
+            if shard is None or shard.identity != identity:
+                raise FormatError(f"{record.prefix}: changed while it was merged; run again")
+            rows = slice(sequence, sequence + record.sequences)
+            lengths[rows] = shard.index.lengths
+            if modes is not None and shard.index.modes is not None:
+                modes[rows] = shard.index.modes
+            entries = doc_idx[document + 1 : document + 1 + record.documents]
+            entries[:] = shard.index.doc_idx[1:]
+            entries += sequence
+            out.join(shard, digest, stage.add)
+            sequence += record.sequences
+            document += record.documents
+        facts = merged_facts(datasets)
+        manifest = out.complete(
+            datasets[0].dtype,
+            lengths,
+            doc_idx,
+            facts,
+            modes,
+            tables=lambda binary: all_tables(tables, output, new, binary, facts),
+        )
+        joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
+        new.publish(joined=joined, on_bytes=stage.add)
+        return manifest
 
 
 def tracks_of(prefixes: Iterable[str]) -> tuple[str, ...]:
@@ -348,54 +384,6 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
 def _described(tokenizer: dict[str, Any]) -> str:
     name, eod = tokenizer.get("name", "unknown"), tokenizer.get("eod_id")
     return f"{name} ({tokenizer['sha256'][:12]}, EOD {eod})"
-
-
-def _write(
-    inputs: list[MergeInput],
-    output: str,
-    new: NewFiles,
-    tables: Tables | None,
-    tracks: Sequence[str],
-    *,
-    progress: Show | bool | None,
-) -> Manifest:
-    shards = [shard for dataset in inputs for shard in dataset.shards]
-    records = [shard.record for shard in shards]
-    stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
-    # A store can join whole objects, but not the single documents of a view.
-    joins = is_url(output) and not any(dataset.is_view for dataset in inputs)
-    out = (JoinedDataset if joins else NewDataset)(output, new, tracks)
-    lengths = new.scratch(sum(record.sequences for record in records), np.int32)
-    doc_idx = new.scratch(sum(record.documents for record in records) + 1, np.int64)
-    multimodal = any(shard.multimodal for shard in shards)
-    modes = new.scratch(len(lengths), np.int8) if multimodal else None
-    sequence = document = 0
-    for record, identity, digest, _ in shards:
-        shard = open_files(record.prefix).only
-        if shard is None or shard.identity != identity:
-            raise FormatError(f"{record.prefix}: changed while it was merged; run again")
-        rows = slice(sequence, sequence + record.sequences)
-        lengths[rows] = shard.index.lengths
-        if modes is not None and shard.index.modes is not None:
-            modes[rows] = shard.index.modes
-        entries = doc_idx[document + 1 : document + 1 + record.documents]
-        entries[:] = shard.index.doc_idx[1:]
-        entries += sequence
-        out.join(shard, digest, stage.add)
-        sequence += record.sequences
-        document += record.documents
-    facts = merged_facts(inputs)
-    manifest = out.complete(
-        inputs[0].dtype,
-        lengths,
-        doc_idx,
-        facts,
-        modes,
-        tables=lambda binary: all_tables(tables, output, new, binary, facts),
-    )
-    joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
-    new.publish(joined=joined, on_bytes=stage.add)
-    return manifest
 
 
 def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Manifest:

@@ -46,7 +46,7 @@ from tokpack.storage.disk import cannot_read, pointer_in
 from tokpack.storage.objects.urls import StoredObject, is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from tokpack.storage import Identity
 
@@ -168,22 +168,6 @@ class Shard:
 
 
 StoredFiles = tuple[StoredObject, StoredObject]  # .idx and .bin of a dataset on a store
-
-
-def find_stored_files(prefixes: Sequence[str]) -> list[StoredFiles | None]:
-    """The objects of datasets on stores, many at a time; their .idx are copied to this machine.
-
-    None for those that are missing, or are replaced meanwhile. InputError.
-    """
-    indices = [idx_path(prefix) for prefix in prefixes]
-    # An .idx that is the same before and after belongs to the .bin in between, see above.
-    before, data = stats(indices), stats([bin_path(prefix) for prefix in prefixes])
-    files = [
-        (idx, one) if idx is not None and one is not None and idx == after else None
-        for idx, one, after in zip(before, data, stats(indices), strict=True)
-    ]
-    copies([idx for idx, _ in filter(None, files)])
-    return files
 
 
 def open_shard(prefix: str, stored: StoredFiles | None = None) -> Shard:
@@ -352,11 +336,21 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
     again = "select" if check else "merge"
 
     def look_at(numbers: range) -> None:
-        """Look up the objects of shards on a store, all at once. InputError."""
+        """Look up the objects of shards on a store, all at once; their .idx are copied here.
+
+        None for those that are missing, or are replaced meanwhile. InputError.
+        """
         new = [n for n in numbers if n not in objects and is_url(paths[n])]
-        if new:
-            found = find_stored_files([paths[number] for number in new])
-            objects.update(zip(new, found, strict=True))
+        if not new:
+            return
+        indices = [idx_path(paths[number]) for number in new]
+        # An .idx that is the same before and after belongs to the .bin in between, see above.
+        before, data = stats(indices), stats([bin_path(paths[number]) for number in new])
+        for number, idx, one, after in zip(new, before, data, stats(indices), strict=True):
+            objects[number] = None
+            if idx is not None and one is not None and idx == after:
+                objects[number] = idx, one
+        copies([pair[0] for number in new if (pair := objects[number])])
 
     def contents(shard: Shard, record: ShardRecord) -> Iterator[tuple[str, str, str]]:
         """What may differ in a shard that has the right counts: its name, its value and that of the

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.dataset.format import starts_of
 from tokpack.dataset.manifest import (
     ROLES,
     TRACK_DTYPES,
@@ -133,11 +132,10 @@ def trained_ends(
     names, at, total, place = list(names), 0, 0, 0
     for shard in shards:
         for part in read_tracks(shard, names):
-            trained = starts_of(are_trained(part))
-            behind = at + len(trained) - 1
-            stop = int(np.searchsorted(ends, behind, side="right"))
-            sums[place:stop] = total + trained[ends[place:stop] - at]
-            at, total, place = behind, total + int(trained[-1]), stop
+            trained = np.cumsum(are_trained(part))
+            stop = int(np.searchsorted(ends, at + len(trained), side="right"))
+            sums[place:stop] = total + np.concatenate([[0], trained])[ends[place:stop] - at]
+            at, total, place = at + len(trained), total + int(trained[-1]), stop
     return sums
 
 

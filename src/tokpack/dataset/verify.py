@@ -189,7 +189,10 @@ def verify(
     if any(tokenizer.values()):
         size = load_tokenizer(**tokenizer).vocab_size
         vocab_size = size if vocab_size is None else vocab_size
-    _check_request(vocab_size, eod)
+    if vocab_size is not None and vocab_size < 1:
+        raise UsageError(f"vocabulary size is {vocab_size}, expected 1 or more")
+    if vocab_size is not None and eod is not None and not 0 <= eod < vocab_size:
+        raise UsageError(f"EOD is {eod}, expected an id below the vocabulary size {vocab_size}")
     request = _Request(quick, vocab_size, None if eod is None else [eod])
     reasons: dict[str, set[str]] = {what: set() for what in CHECKS}
     bytes_read = 0
@@ -281,14 +284,25 @@ def _verify_shard(
         tokens = TokenCheck(shard, request.vocab_size, frame)
         _check_tokens(tokens, manifest, stage, recorded if manifest is None else "")
         check_tracks(shard, request.vocab_size)
-    unchecked = _unchecked(manifest, request)
+    none = "" if manifest is not None else "no manifest"
+    reasons = dict.fromkeys(CHECKS, "")
+    reasons["counts"] = none
+    reasons["checksums"] = none or ("only of the .idx" if request.quick else "")
+    if request.quick:
+        reasons |= dict.fromkeys(("token ids", "tracks", "EOD", "BOS"), "quick")
+    else:
+        reasons["token ids"] = "" if request.vocab_size is not None else "no vocabulary size"
+        off = manifest is not None and manifest.options.get("append_eod") is False
+        reasons["EOD"] = "" if request.after else "none appended" if off else "no EOD id"
+    if not request.before:
+        del reasons["BOS"]
     if not shard.tracks:
-        del unchecked["tracks"]
+        del reasons["tracks"]
     if manifest is None and recorded and not request.quick:
-        unchecked["checksums"] = "only of the .bin, no manifest"
+        reasons["checksums"] = "only of the .bin, no manifest"
     if manifest is None and record is not None and not recorded:
-        unchecked["checksums"] = "no manifest: whether tokens have changed cannot be told"
-    return unchecked
+        reasons["checksums"] = "no manifest: whether tokens have changed cannot be told"
+    return reasons
 
 
 def _check_table(path: str, digest: FileDigest | None, manifest: Manifest, rows: int) -> None:
@@ -301,13 +315,6 @@ def _check_table(path: str, digest: FileDigest | None, manifest: Manifest, rows:
     check_size(path, there.size, digest)
     _check_file(path, digest)
     check_footer(near(path), manifest, rows, path)
-
-
-def _check_request(vocab_size: int | None, eod: int | None) -> None:
-    if vocab_size is not None and vocab_size < 1:
-        raise UsageError(f"vocabulary size is {vocab_size}, expected 1 or more")
-    if vocab_size is not None and eod is not None and not 0 <= eod < vocab_size:
-        raise UsageError(f"EOD is {eod}, expected an id below the vocabulary size {vocab_size}")
 
 
 def _check_sums(manifest: Manifest, name: str) -> None:
@@ -368,20 +375,3 @@ def _check_tokens(
         )
     if in_blocks and manifest is not None:
         check_file_digest(check.path, checksum_of_sums(bytes(sums)), manifest.bin)
-
-
-def _unchecked(manifest: Manifest | None, request: _Request) -> dict[str, str]:
-    """The reason why each check was not made; "" if it was."""
-    none = "" if manifest is not None else "no manifest"
-    reasons = dict.fromkeys(CHECKS, "")
-    reasons["counts"] = none
-    reasons["checksums"] = none or ("only of the .idx" if request.quick else "")
-    if request.quick:
-        reasons |= dict.fromkeys(("token ids", "tracks", "EOD", "BOS"), "quick")
-    else:
-        reasons["token ids"] = "" if request.vocab_size is not None else "no vocabulary size"
-        off = manifest is not None and manifest.options.get("append_eod") is False
-        reasons["EOD"] = "" if request.after else "none appended" if off else "no EOD id"
-    if not request.before:
-        del reasons["BOS"]
-    return reasons

@@ -12,6 +12,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -149,8 +150,9 @@ class Reencoder:
         They are valid until the next ones are taken.
         """
         recipe = self._recipe
-        purpose = Reencoder, recipe.special_tokens, recipe.frame
-        with borrowed(recipe.tokenizer, purpose, self._encoder) as encoder:
+        special, frame = recipe.special_tokens, recipe.frame
+        make = partial(recipe.tokenizer.encoder, dtype="int32", special_tokens=special, frame=frame)
+        with borrowed(recipe.tokenizer, (Reencoder, special, frame), make) as encoder:
             whole = ((number, Part(number, "whole", 0, 0, 0)) for number in part.sources)
             for number, one in whole if part.kind == "files" else [(part.source, part)]:
                 source = self._sources[number]
@@ -159,12 +161,6 @@ class Reencoder:
                 with closing(read(source, one, recipe.keys, max_document_bytes=most)) as batches:
                     for batch in first_batches(batches, limit) if limit != 0 else ():
                         yield number, self._encoded(batch, encoder, lines)
-
-    def _encoder(self) -> Encoder:
-        recipe = self._recipe
-        return recipe.tokenizer.encoder(
-            dtype="int32", special_tokens=recipe.special_tokens, frame=recipe.frame
-        )
 
     def _encoded(
         self, batch: DocumentBatch, encoder: Encoder, lines: npt.NDArray[np.int64] | None

@@ -434,7 +434,22 @@ def decontaminate(
     rules |= {"shortest": shortest, "common": common}
     with ExitStack() as stack:
         datasets = [stack.enter_context(MMapIndexedDataset(one)) for one in prefixes]
-        view, files = _new_files(stack, datasets, sets, output, path, overwrite=overwrite)
+        view = files = None  # a view with its table, the table alone, or nothing
+        if path is not None:
+            import_parquet()
+            read_sets = [file for one in sets for file in _files_of(one)]
+            if output is not None:
+                prefix = os.fspath(output)
+                beside = (path, BESIDE_VIEW if path == prefix + SPANS_SUFFIX else NAMED_TABLE)
+                view = NewViews(
+                    [prefix], datasets, overwrite=overwrite, beside=[beside], read=read_sets
+                )
+                files = stack.enter_context(view).files
+            else:
+                inner = [file for one in datasets for file in dataset_files(one.path_prefix)]
+                named = [(path, NAMED_TABLE)]
+                files = NewFiles(named, [*inner, *read_sets], overwrite=overwrite)
+                stack.enter_context(files)
         for dataset in datasets:
             dataset.validate()
         check_tokenizers(datasets, "compare those of each tokenizer by themselves")
@@ -492,31 +507,6 @@ def _checked(unit: str, ngram: int, shortest: int, common: float | str) -> float
             f"{option('common', number)}: expected a number of documents, a share below 1, or 0"
         )
     return number
-
-
-def _new_files(
-    stack: ExitStack,
-    datasets: Sequence[MMapIndexedDataset],
-    sets: Sequence[str],
-    output: PathLike | None,
-    path: str | None,
-    *,
-    overwrite: bool,
-) -> tuple[NewViews | None, NewFiles | None]:
-    """The files that are written: a view with its table, the table alone, or nothing."""
-    if path is None:
-        return None, None
-    import_parquet()
-    sets = [file for one in sets for file in _files_of(one)]
-    if output is not None:
-        prefix = os.fspath(output)
-        kind = BESIDE_VIEW if path == prefix + SPANS_SUFFIX else NAMED_TABLE
-        new = NewViews([prefix], datasets, overwrite=overwrite, beside=[(path, kind)], read=sets)
-        stack.enter_context(new)
-        return new, new.files
-    read = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
-    files = NewFiles([(path, NAMED_TABLE)], [*read, *sets], overwrite=overwrite)
-    return None, stack.enter_context(files)
 
 
 def _files_of(evaluation_set: str) -> list[str]:

@@ -131,7 +131,23 @@ def open_neox(name: str) -> ForeignDataset:
     """Documents of GPT-NeoX with their labels. FormatError if the labels do not belong to them."""
     base = neox_base(name)
     text, labels = (open_mmap(prefix) for prefix in neox_prefixes(base))
-    _check_same(text, labels)
+    if labels.dtype.kind != "i" or labels.dtype.itemsize < 4:
+        raise FormatError(f"{labels.name}: holds {labels.dtype}, expected int32")
+    if labels.sequences != text.sequences:
+        raise FormatError(
+            f"{labels.name}: {labels.sequences} sequences, expected {text.sequences}, as in "
+            f"{text.name}"
+        )
+    first = 0
+    for one, two in in_step(labels.name, text.lengths(), labels.lengths()):
+        if (wrong := np.flatnonzero(one != two)).size:
+            raise FormatError(
+                f"{labels.name}: sequence {first + wrong[0]} has {two[wrong[0]]} tokens, expected "
+                f"{one[wrong[0]]}, as in {text.name}: the files do not belong together"
+            )
+        first += len(one)
+    if not np.array_equal(text.doc_idx, labels.doc_idx):  # type: ignore[arg-type]
+        raise FormatError(f"{labels.name}: has other documents than {text.name}")
     rewards = f"{base}_reward_document"
     left_out = (f"{rewards} is left out: add it as a column of the table of documents",)
     return replace(
@@ -141,26 +157,6 @@ def open_neox(name: str) -> ForeignDataset:
         ),
         notes=left_out if MMapIndexedDataset.exists(rewards) else (),
     )
-
-
-def _check_same(ids: ForeignDataset, other: ForeignDataset) -> None:
-    """Raise FormatError if two datasets do not have the same sequences and documents."""
-    if other.dtype.kind != "i" or other.dtype.itemsize < 4:
-        raise FormatError(f"{other.name}: holds {other.dtype}, expected int32")
-    if other.sequences != ids.sequences:
-        raise FormatError(
-            f"{other.name}: {other.sequences} sequences, expected {ids.sequences}, as in {ids.name}"
-        )
-    first = 0
-    for one, two in in_step(other.name, ids.lengths(), other.lengths()):
-        if (wrong := np.flatnonzero(one != two)).size:
-            raise FormatError(
-                f"{other.name}: sequence {first + wrong[0]} has {two[wrong[0]]} tokens, expected "
-                f"{one[wrong[0]]}, as in {ids.name}: the files do not belong together"
-            )
-        first += len(one)
-    if not np.array_equal(ids.doc_idx, other.doc_idx):  # type: ignore[arg-type]
-        raise FormatError(f"{other.name}: has other documents than {ids.name}")
 
 
 def write_neox(files: list[BinaryIO], content: Content) -> list[str]:
