@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import traceback
+from dataclasses import dataclass
 from itertools import pairwise
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
 # ``where`` keeps the records for which an expression is true. duckdb evaluates it.
 
 
+@dataclass
 class _Records:
     """The table that duckdb queries; a prepared query reads its rows anew each time."""
 
-    def __init__(self, rows: Any) -> None:
-        self.rows = rows
+    rows: Any = None
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The current rows, as an Arrow stream."""
@@ -61,7 +62,7 @@ class Where:
         expression = parse(text)
         self._paths, self._counts_nan = expression.columns, not expression.asks_nan
         self._connection: Any = None
-        self._records = _Records(None)
+        self._records = _Records()
         self._schema: Any = None
 
     def kept(self, columns: Any) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
@@ -360,7 +361,14 @@ def mapped(function: Callable[..., Any], columns: Any) -> tuple[Any, npt.NDArray
         hint = _HINT if "pyarrow." in str(error) and not takes_dict(function) else ""
         raise InputError(f"{option('map')} failed: {place_of(error, function)}{hint}") from error
     name = name_of(function)
-    table = _as_table(answer, name)
+    if not (isinstance(answer, dict) or is_table(answer)):
+        raise InputError(f"{option('map')}: {name} gave {brief(answer)}; it is to give {_OUT}")
+    try:
+        table = table_of(answer)
+    except (pyarrow.ArrowException, ValueError, TypeError) as error:
+        raise InputError(
+            f"{option('map')}: what {name} gave is no table: {' '.join(str(error).split())}"
+        ) from error
     if ROW not in table.schema.names:
         if table.num_rows != count:
             raise InputError(
@@ -380,19 +388,6 @@ def mapped(function: Callable[..., Any], columns: Any) -> tuple[Any, npt.NDArray
             "its order: numbers of rows, ascending, where several may be the same"
         )
     return table, origin.astype(np.int64)
-
-
-def _as_table(answer: Any, name: str) -> Any:
-    import pyarrow
-
-    if not (isinstance(answer, dict) or is_table(answer)):
-        raise InputError(f"{option('map')}: {name} gave {brief(answer)}; it is to give {_OUT}")
-    try:
-        return table_of(answer)
-    except (pyarrow.ArrowException, ValueError, TypeError) as error:
-        raise InputError(
-            f"{option('map')}: what {name} gave is no table: {' '.join(str(error).split())}"
-        ) from error
 
 
 def texts_in(table: Any, keys: Sequence[str]) -> dict[str, Any]:
@@ -426,24 +421,17 @@ def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str
     name = name_of(function)
     own_texts = [texts_in(part, keys) for _, part, _ in parts]
     pieces = {key: [one for texts in own_texts for one in texts[key].to_pylist()] for key in keys}
-    same = np.array_equal(origin, origins) and all(
-        texts[key].to_pylist() == pieces[key] for key in keys
-    )
-    if not same:
-        shown = _first_difference(texts, pieces, keys)
+    values = {key: texts[key].to_pylist() for key in keys}
+    if not np.array_equal(origin, origins) or values != pieces:
+        differences = (
+            f", first in {key!r} of row {number}: {brief(one)} and {brief(other)}"
+            for key in keys
+            for number, (one, other) in enumerate(zip(values[key], pieces[key], strict=False))
+            if one != other
+        )
         raise InputError(
             f"{option('map')}: {name} makes something else of {count} records than of the same in "
-            f"three batches{shown}: what it gives for a record has to depend on that record alone, "
-            "since batches are others with another number of workers"
+            f"three batches{next(differences, '')}: what it gives for a record has to depend on "
+            "that record alone, since batches are others with another number of workers"
         )
     return names
-
-
-def _first_difference(
-    texts: dict[str, Any], pieces: dict[str, list[Any]], keys: Sequence[str]
-) -> str:
-    for key in keys:
-        for number, pair in enumerate(zip(texts[key].to_pylist(), pieces[key], strict=False)):
-            if pair[0] != pair[1]:
-                return f", first in {key!r} of row {number}: {brief(pair[0])} and {brief(pair[1])}"
-    return ""

@@ -5,7 +5,6 @@ Both are settled before any work, from the first records of some of the inputs.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.apart import apart
@@ -23,24 +22,19 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.first_records import FirstInputs
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.encoding.plan import Plan
     from tokpack.sources import DocumentBatch
     from tokpack.sources.rows import Columns
 
 
 def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Columns:
     """The columns to read besides texts, or instead of them; ``types`` are those of the plan."""
-    kept = list(options.kept.values())
+    names, settled = columns_of(options.where), types or {"chosen": {}}
+    chosen = {name: settled["chosen"].get(name, "string") for name in names}
     if options.chat:
-        chosen_types = {} if types is None else types["chosen"]
-        chosen = {one: chosen_types.get(one, "string") for one in columns_of(options.where)}
         return PythonRecords({}, chosen, options.with_nulls)
-    if types is None:
-        return kept
     if options.map is None:
-        return list(dict.fromkeys([*columns_of(options.where), *kept]))
-    chosen = {name: types["chosen"].get(name, "string") for name in columns_of(options.where)}
-    return WholeRecords(types["whole"], chosen)
+        return list(dict.fromkeys([*names, *options.kept.values()]))
+    return WholeRecords(settled["whole"], chosen)
 
 
 def columns_in_process(options: Mapping[str, Any]) -> Columns | None:
@@ -87,10 +81,8 @@ def settle(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
     return settled
 
 
-def deciding(options: EncodeOptions, columns: Mapping[str, Any] | None) -> dict[str, Any]:
+def deciding(options: EncodeOptions, columns: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of a plan for ``where`` and ``map``, which decide the bytes."""
-    if columns is None:
-        return {}
     facts: dict[str, Any] = {"columns": dict(columns)}
     if options.where:
         facts |= {"where": options.where, "duckdb": version()}
@@ -132,10 +124,3 @@ def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
     if ALL not in options.keep:
         return options
     return with_small_columns(options, first)
-
-
-def as_planned(options: EncodeOptions, plan: Plan) -> EncodeOptions:
-    """The options with ``keep="all"`` replaced by the columns that the plan has for it."""
-    if ALL not in options.keep:
-        return options
-    return replace(options, keep=tuple(plan.options.get("keep", ())), trace=True)

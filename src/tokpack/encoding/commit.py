@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -46,18 +47,16 @@ if TYPE_CHECKING:
 _COUNTED = {name: name for name in (*READ, *FOUND)} | {"text_bytes": "key_bytes"}
 
 
+@dataclass(frozen=True, eq=False)
 class InputFacts(Sequence[dict[str, Any]]):
     """What a manifest says of each input, made when it is asked for: there may be a million.
 
-    ``counts`` are int64 [sources, columns]: those of _COUNTED, and special tokens.
+    ``_counts`` are int64 [sources, columns]: those of _COUNTED, and special tokens.
     """
 
-    def __init__(
-        self, plan: Plan, contents: Sequence[str | None], counts: npt.NDArray[np.int64]
-    ) -> None:
-        self._plan = plan
-        self._contents = contents
-        self._counts = counts
+    _plan: Plan
+    _contents: Sequence[str | None]
+    _counts: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -180,12 +179,13 @@ def stage(
     digests = finished.digests()
     files: dict[str, FileDigest] = {}
     manifests_of_files: list[list[Manifest]] = []  # by file and key
-    cut = plan.cut_sources
+    # If two .bin files have parts of a source, neither has read the whole source.
+    ends = ((plan.parts[begin - 1], plan.parts[begin]) for begin in plan.files[1:])
+    cut = {last.source for first, last in ends if first.sources[-1] == last.source}
     types = [_kept_types(job, finished.pieces, n) for n in range(len(keys))]
     for begin, (file_plan, pieces) in zip(plan.files, several, strict=True):
-        first = plan.parts[begin].source
-        here = range(first, first + len(file_plan.sources))
-        # If two .bin files have parts of a source, neither has read the whole source.
+        source = plan.parts[begin].source
+        here = range(source, source + len(file_plan.sources))
         whole = [None if n in cut else contents[n] for n in here]
         sums_of_file = pieces.by_source() if len(several) > 1 else sums
         counts = (counts_of(pieces.job, sums_of_file, n) for n in range(len(keys)))
@@ -195,15 +195,15 @@ def stage(
         )
     manifests = manifests_of_files[0]
     if len(several) > 1:
-        manifests = [
-            _whole(job, plan, key, read, of_key)
-            for key, read, of_key in zip(
-                keys, inputs, zip(*manifests_of_files, strict=True), strict=True
-            )
-        ]
-        for key, manifest in zip(keys, manifests, strict=True):
+        manifests = []
+        of_keys = zip(*manifests_of_files, strict=True)
+        for key, read, of_key in zip(keys, inputs, of_keys, strict=True):
+            names = piece_names(os.path.basename(job.options.output_names[key]), len(of_key))
+            records = tuple(one.record(name) for one, name in zip(of_key, names, strict=True))
+            facts = {**summed(of_key), **facts_of_pieces(records)}
+            manifests.append(manifest_of(job, plan, key, read, **facts))
             name = staged(key, "manifest.json")
-            files[name] = write_digested(folder(name), manifest.chunks())
+            files[name] = write_digested(folder(name), manifests[-1].chunks())
     if sums[:, job.reject_columns].any():
         lines = chain.from_iterable(reject_lines(pieces) for _, pieces in several)
         files[REJECTS_FILE] = write_digested(folder(REJECTS_FILE), lines)
@@ -231,13 +231,35 @@ def _stage_file(
         lengths = _joined(
             job, job.folder.track(key, "lengths"), total["sequences"], total["tokens"]
         )
-        facts = _joined_files(job, key, total["tokens"], sums, files)
+        # The .bin and the tracks are joined files as they are.
+        dtypes = {"ids": np.dtype(job.setup.dtype)}
+        dtypes |= {track: TRACK_DTYPES[track] for track in job.options.token_tracks}
+        digests: dict[str, FileDigest] = {}
+        for kind, dtype in dtypes.items():
+            name, size = staged(key, kind, job.name), total["tokens"] * dtype.itemsize
+            _check_size(job.folder(name), size)
+            digests[kind] = {"bytes": size, "xxh3_blocks": checksum_of_sums(sums[name])}
+            files[name] = digests[kind]
+        facts: dict[str, Any] = {"bin": digests.pop("ids")}
+        if digests:
+            facts["tracks"] = {n: {**one, "dtype": str(dtypes[n])} for n, one in digests.items()}
+            paths = {track: job.folder(staged(key, track, job.name)) for track in digests}
+            facts["trained"] = trained_in_files(paths, total["tokens"])
         documents = _document_index(job, key, total)
         chunks = index_chunks(job.setup.dtype, lengths, documents)
         files[idx] = write_digested(job.folder(idx), chunks)
         facts["idx"] = files[idx]
         if job.options.has_table:
-            facts |= _tables(pieces, index, types[index], total, files)
+            ids, table, dropped = (
+                staged(key, one, job.name) for one in ("ids", "table", "dropped")
+            )
+            path = job.folder(table)
+            files[table] = write_table(pieces, index, path, files[ids], types[index])
+            facts["table"] = files[table]
+            if total["rejected"] or (total["empty"] and job.options.empty == "skip"):
+                bad, path = rejected_lines(pieces), job.folder(dropped)
+                files[dropped] = write_dropped(pieces, index, path, files[ids], bad)
+                facts["dropped"] = files[dropped]
         if job.chat is not None:
             facts["reasons"] = dict(reject_kinds(pieces))
             facts["roles"] = _roles(pieces.by_source().sum(axis=0))
@@ -254,66 +276,6 @@ def _roles(counts: npt.NDArray[np.int64]) -> dict[str, dict[str, int]]:
         for role in ROLES
     }
     return {role: of_role for role, of_role in of_roles.items() if of_role["tokens"]}
-
-
-def _whole(
-    job: Job, plan: Plan, key: str, inputs: InputFacts, manifests: Sequence[Manifest]
-) -> Manifest:
-    """The manifest of a dataset in several .bin files, made from theirs."""
-    names = piece_names(os.path.basename(job.options.output_names[key]), len(manifests))
-    records = tuple(manifest.record(name) for manifest, name in zip(manifests, names, strict=True))
-    facts = {**summed(manifests), **facts_of_pieces(records)}
-    return manifest_of(job, plan, key, inputs, **facts)
-
-
-def _joined_files(
-    job: Job,
-    key: str,
-    tokens: int,
-    sums: Mapping[str, bytes],
-    files: dict[str, FileDigest],
-) -> dict[str, Any]:
-    """What the manifest says of the .bin and the tracks, which are joined files as they are.
-
-    Their sizes are checked, and they are added to ``files``.
-    """
-
-    def check(kind: str, dtype: npt.DTypeLike) -> FileDigest:
-        name, size = staged(key, kind, job.name), tokens * np.dtype(dtype).itemsize
-        _check_size(job.folder(name), size)
-        files[name] = {"bytes": size, "xxh3_blocks": checksum_of_sums(sums[name])}
-        return files[name]
-
-    facts: dict[str, Any] = {"bin": check("ids", job.setup.dtype)}
-    if names := job.options.token_tracks:
-        dtypes = {name: TRACK_DTYPES[name] for name in names}
-        paths = {name: job.folder(staged(key, name, job.name)) for name in names}
-        facts["tracks"] = {n: {**check(n, one), "dtype": str(one)} for n, one in dtypes.items()}
-        facts["trained"] = trained_in_files(paths, tokens)
-    return facts
-
-
-def _tables(
-    pieces: Pieces,
-    index: int,
-    types: dict[str, str],
-    total: Mapping[str, int],
-    files: dict[str, FileDigest],
-) -> dict[str, FileDigest]:
-    """Write the table of a key's documents, and that of what it has left out, if anything.
-
-    Adds them to ``files``, and gives their digests by the keys of the manifest.
-    """
-    job = pieces.job
-    kinds = ("ids", "table", "dropped")
-    ids, table, dropped = (staged(job.options.keys[index], kind, job.name) for kind in kinds)
-    files[table] = write_table(pieces, index, job.folder(table), files[ids], types)
-    digests = {"table": files[table]}
-    if total["rejected"] or (total["empty"] and job.options.empty == "skip"):
-        rejected = rejected_lines(pieces)
-        digests["dropped"] = write_dropped(pieces, index, job.folder(dropped), files[ids], rejected)
-        files[dropped] = digests["dropped"]
-    return digests
 
 
 def _kept_types(job: Job, pieces: Pieces, index: int) -> dict[str, str]:
@@ -387,7 +349,7 @@ def _contents_of(plan: Plan, job: Job, finished: Coordinator) -> list[str | None
             if not piece.segment:
                 runs[part.source] = [(0, finished.stream_blocks.get(piece.number))]
         elif part.kind in ("whole", "files"):
-            for source, sums in zip(job.sources_of(piece.number), piece.blocks, strict=True):
+            for source, sums in zip(part.sources, piece.blocks, strict=True):
                 contents[source] = _content_of(plan.sources[source], [(0, sums)], job)
         else:
             share = (job.blocks_from(piece.number), piece.blocks[0])

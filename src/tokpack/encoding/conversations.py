@@ -147,15 +147,6 @@ def pair_keys(chat: ChatOptions, records: Iterable[Mapping[str, Any]]) -> Sequen
     return chat.pairs or next(iter(pairs_in(records)), ())
 
 
-def renderer_of(settled: Mapping[str, Any], where: str, limits: Limits) -> Renderer:
-    """The renderer for conversations of a plan; ``where`` names its template in messages."""
-    names = {one.name for one in fields(ChatOptions)} - {"template", "pairs"}
-    pairs = tuple(settled["pairs"]) if settled["pairs"] else None
-    options = ChatOptions(**{name: settled[name] for name in names}, pairs=pairs)
-    template = ChatTemplate(settled["template"], settled["tokens"], settled["tool_use"], where)
-    return Renderer(template, options, limits)
-
-
 class ConversationMaker:
     """Renders the records of batches, and encodes them with their masks.
 
@@ -172,9 +163,14 @@ class ConversationMaker:
         limits: Limits,
     ) -> None:
         self._settled, self._setup, self._limits = settled, setup, limits
-        with limits:
-            self._renderer = renderer_of(settled, f"tokenizer {setup.tokenizer.name}", limits)
         self._pair: Sequence[str] | None = settled["pairs"]
+        names = {one.name for one in fields(ChatOptions)} - {"template", "pairs"}
+        pairs = tuple(self._pair) if self._pair else None
+        chat = ChatOptions(**{name: settled[name] for name in names}, pairs=pairs)
+        where = f"tokenizer {setup.tokenizer.name}"
+        template = ChatTemplate(settled["template"], settled["tokens"], settled["tool_use"], where)
+        with limits:
+            self._renderer = Renderer(template, chat, limits)
         self._split = settled["rewriting"] == "split"
         self._of_assistant = settled["loss"] in ("assistant", "last")
         self._kept = tuple(options.kept.values())
@@ -214,7 +210,7 @@ class ConversationMaker:
             others = {number ^ 1: OTHER_OF_PAIR for number in error.reasons}
             raise DocumentsError({**others, **error.reasons}) from None
         frame = self._setup.frame
-        fitted = fit(
+        conversations, kept, unfit, truncated = fit(
             documents,
             encoded,
             max_length=self._settled["max_length"],
@@ -222,7 +218,6 @@ class ConversationMaker:
             in_pairs=self._pair is not None,
             frame=frame,
         )
-        conversations, kept, unfit, truncated = fitted
         values = [kept.mask, kept.parts]
         if self._settled["weight_key"] is not None:
             weights = np.array([one.weight for one in conversations.rendered], np.float16)
@@ -428,18 +423,6 @@ def sample_conversations(options: EncodeOptions) -> FirstConversations:
     return FirstConversations(settled, setup.tokenizer, len(records), samples, reasons, counts)
 
 
-class FitResult(NamedTuple):
-    """The conversations that stay, and those that were left out.
-
-    ``truncated`` is the number of those that stay and have lost tokens.
-    """
-
-    documents: Conversations
-    encoded: MarkedIds
-    unfit: list[BadRecord]
-    truncated: int
-
-
 def fit(
     documents: Conversations,
     encoded: MarkedIds,
@@ -448,8 +431,10 @@ def fit(
     truncate: str,
     in_pairs: bool,
     frame: Frame,
-) -> FitResult:
+) -> tuple[Conversations, MarkedIds, list[BadRecord], int]:
     """Cut conversations to ``max_length`` tokens or leave them out; leave out untrained ones.
+
+    Returns those that stay, those left out, and how many of those that stay have lost tokens.
 
     ``truncate`` is "drop" to leave out long ones, or "left" or "right" for the side where they lose
     tokens; the tokens of ``frame`` stay. With ``in_pairs`` two documents that follow each other are
@@ -475,7 +460,7 @@ def fit(
         same = _same(encoded.ids, begins, first, last, ends)
         out |= same | out.reshape(-1, 2)[:, ::-1].reshape(-1)
     if not out.any() and not is_cut.any():
-        return FitResult(documents, encoded, [], 0)
+        return documents, encoded, [], 0
     unfit = []
     for i in np.flatnonzero(out).tolist():
         if too_long[i] and not is_cut[i]:
@@ -503,7 +488,7 @@ def fit(
         encoded.parts[tokens],
         encoded.merged[np.repeat(stays, [len(one.trained) for one in documents.rendered])],
     )
-    return FitResult(documents.select(stays), kept, unfit, int((is_cut & stays).sum()))
+    return documents.select(stays), kept, unfit, int((is_cut & stays).sum())
 
 
 def _same(ids: npt.NDArray[Any], *places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

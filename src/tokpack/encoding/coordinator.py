@@ -18,7 +18,7 @@ import ujson
 import xxhash
 
 from tokpack.encoding.folder import open_own
-from tokpack.encoding.piece import SOURCE_COLUMNS, Piece, Pieces, Stored
+from tokpack.encoding.piece import RECORDS, REJECTED, Piece, Pieces, Stored
 from tokpack.errors import OutputError, ResumeError
 from tokpack.sources import BLOCK_BYTES, COMPRESSIONS, Limits
 from tokpack.storage.disk import blocks, cannot_write, replace_file
@@ -123,12 +123,6 @@ ToWorker = Task | UseSlot
 # -- events ------------------------------------------------------------
 
 
-class PieceEncoded(NamedTuple):
-    """A piece is complete, in memory or stored."""
-
-    piece: Piece
-
-
 class PieceStored(NamedTuple):
     """A piece lies in files now."""
 
@@ -158,7 +152,7 @@ class TaskDone(NamedTuple):
     sums: tuple[bytes, ...] = ()
 
 
-Event = PieceEncoded | PieceStored | Segment | StreamEnd | TaskDone
+Event = Piece | PieceStored | Segment | StreamEnd | TaskDone  # a piece: it is complete
 
 
 # An iterable is read by the process of the run, in its main thread, and its documents are sent to
@@ -276,28 +270,23 @@ def joined_sums(
     that its piece has of it, and compute that of the whole block.
     """
     sums, shared = bytearray(), list[SharedBlock]()
-    shares: list[tuple[int, int, bytes]] = []  # of the block that is open
 
-    def close() -> None:
-        if len(shares) > 1:
-            shared.append(SharedBlock(file, track, len(sums) // SUM_BYTES, tuple(shares)))
-        sums.extend(shares[0][2] if len(shares) == 1 else bytes(SUM_BYTES))
-        shares.clear()
+    def shares() -> Iterator[tuple[int, int, bytes]]:
+        for piece in pieces:
+            assert piece.stored is not None
+            begin, digests = piece.stored.begins[track], piece.stored.sums[track]
+            for n, (first, last) in enumerate(spans(begin, begin + piece.sizes[track])):
+                yield first, last, digests[n * SUM_BYTES : (n + 1) * SUM_BYTES]
 
-    for piece in pieces:
-        assert piece.stored is not None
-        begin, digests = piece.stored.begins[track], piece.stored.sums[track]
-        for n, (first, last) in enumerate(spans(begin, begin + piece.sizes[track])):
-            shares.append((first, last, digests[n * SUM_BYTES : (n + 1) * SUM_BYTES]))
-            if last % blocks.BLOCK_BYTES == 0:
-                close()
-    if shares:
-        close()
+    for number, of_block in groupby(shares(), lambda share: share[0] // blocks.BLOCK_BYTES):
+        own = tuple(of_block)
+        if len(own) > 1:
+            shared.append(SharedBlock(file, track, number, own))
+        sums += own[0][2] if len(own) == 1 else bytes(SUM_BYTES)
     return sums, shared
 
 
 _BLOCKS_AT_ONCE = 16
-_RECORDS, _REJECTED = (SOURCE_COLUMNS.index(name) for name in ("records", "rejected"))
 
 
 class Coordinator:
@@ -444,24 +433,19 @@ class Coordinator:
         if not first and (self._limit is not None or len(self._queue) <= 2 * self._workers):
             return None
         if self._limit is not None and self._limit <= 0:
-            self._pass_over_rest()
+            while self._queue:  # the parts that are left become empty pieces
+                part = self._queue.popleft()
+                self._layout(part).ends_with(part, 1)
+                self._add(Piece.empty(self._job, part))
+            self._place()
+        if not self._queue:
             return None
-        return self._encode(self._queue.popleft()) if self._queue else None
-
-    def _encode(self, part: int) -> EncodePart:
+        part = self._queue.popleft()
         skip = frozenset(self._resumed.get(part, ()))
-        first = next(n for n in range(len(skip) + 1) if n not in skip)
+        segment = next(n for n in range(len(skip) + 1) if n not in skip)
         layout = self._layout(part)
-        at = tuple(layout.ends) if layout.next == (part, first) else None
+        at = tuple(layout.ends) if layout.next == (part, segment) else None
         return EncodePart(part, at, skip, self._limit)
-
-    def _pass_over_rest(self) -> None:
-        """After the limit of records, make empty pieces of the parts that are left."""
-        while self._queue:
-            part = self._queue.popleft()
-            self._layout(part).ends_with(part, 1)
-            self._add(Piece.empty(self._job, part))
-        self._place()
 
     def _grant_slots(self) -> None:
         """Let readers of streams hand out segments, once no parts are left to encode.
@@ -486,8 +470,13 @@ class Coordinator:
 
     def event(self, worker: int, event: Event) -> None:
         """Act on what a worker reports. RecordError for the first bad record that ends the run."""
-        if isinstance(event, PieceEncoded):
-            self._encoded(worker, event.piece)
+        if isinstance(event, Piece):
+            if event.stored is None:
+                self._owner[event.id] = worker
+            else:
+                self._journal.write({"piece": event.to_json()})
+            self._add(event)
+            self._place()
         elif isinstance(event, PieceStored):
             self._stored(event.id, event.stored)
         elif isinstance(event, Segment):
@@ -500,9 +489,9 @@ class Coordinator:
         # A bad record ends the run only when all earlier pieces of its file are encoded: one of
         # them may have an earlier bad record, and every run should name the same one, whatever the
         # number of workers.
-        for piece in sorted(self._failed):
-            if self._layout(piece[0]).next >= piece:
-                raise self._failed[piece]
+        for key in sorted(self._failed):
+            if self._layout(key[0]).next >= key:
+                raise self._failed[key]
 
     def _done(self, worker: int, event: TaskDone) -> None:
         task = self._tasks[worker].popleft()
@@ -524,14 +513,6 @@ class Coordinator:
             file_of = self._job.file_of
             first = {file_of(part): part for part, _ in sorted(self._failed, reverse=True)}
             self._queue = deque(n for n in self._queue if n < first.get(file_of(n), 0))
-
-    def _encoded(self, worker: int, piece: Piece) -> None:
-        if piece.stored is None:
-            self._owner[piece.id] = worker
-        else:
-            self._journal.write({"piece": piece.to_json()})
-        self._add(piece)
-        self._place()
 
     def _stored(self, key: PieceId, stored: Stored) -> None:
         """Note that a piece was written to files: to a spill, to its place, or from one to it."""
@@ -564,9 +545,9 @@ class Coordinator:
     def _add(self, piece: Piece) -> None:
         """Note a piece. Its place will follow from the sizes of all pieces before it."""
         self.pieces.by_id[piece.id] = piece
-        self.rejected += piece.total(_REJECTED)
+        self.rejected += piece.total(REJECTED)
         if self._limit is not None:
-            self._limit -= piece.total(_RECORDS)
+            self._limit -= piece.total(RECORDS)
         self._layout(piece.number).add(piece.id, piece.sizes)
 
     def _place(self) -> None:
@@ -614,8 +595,12 @@ class Coordinator:
             return
         by_file = groupby(self.pieces, lambda piece: self._job.file_of(piece.number))
         files = {file: list(pieces) for file, pieces in by_file}
+        folder, options = self._job.folder, self._job.options
+        # The raw streams that become files as they are.
+        kinds = ("ids", *options.token_tracks)
+        outputs = {folder.track(key, kind) for key in options.keys for kind in kinds}
         for file, (track, name) in product(range(len(self._layouts)), enumerate(self._job.tracks)):
-            if name in self._job.outputs:
+            if name in outputs:
                 sums, shared = joined_sums(files.get(file, ()), file, track)
                 self._sums[file, track] = sums
                 self._shared.extend(shared)
@@ -633,9 +618,23 @@ def _in_working_order(job: Job, numbers: Sequence[int], workers: int) -> Iterato
     counts for a stream, because other workers can encode its segments.
     """
     left = sum(job.parts[number].weight for number in numbers)
-    alone = {number: _alone(job, number) for number in numbers}
+    alone: dict[int, float] = {}  # the weight of what no other worker can take over
+    for number in numbers:
+        part = job.parts[number]
+        alone[number] = part.weight
+        if part.kind == "stream":
+            decoding = COMPRESSIONS[job.sources[part.source].compression].decoding
+            alone[number] = part.weight * decoding / (1 + decoding)
     by_weight = deque(sorted(numbers, key=lambda number: (-alone[number], number)))
-    in_order = deque(numbers if job.options.limit is not None else _side_by_side(job, numbers))
+    in_order = deque(numbers)
+    if job.options.limit is None:
+        share: dict[int, float] = {}  # how much of its file lies before a part, from 0 to 1
+        for begin, end in pairwise((*job.files, len(job.parts))):
+            weights = [part.weight for part in job.parts[begin:end]]
+            total = max(sum(weights), 1)
+            before = (at / total for at in accumulate(weights, initial=0))
+            share |= zip(range(begin, end), before, strict=False)
+        in_order = deque(sorted(numbers, key=lambda number: (share[number], number)))
     while alone:
         for parts in (by_weight, in_order):
             while parts[0] not in alone:
@@ -644,25 +643,6 @@ def _in_working_order(job: Job, numbers: Sequence[int], workers: int) -> Iterato
         left -= job.parts[number].weight
         del alone[number]
         yield number
-
-
-def _side_by_side(job: Job, numbers: Sequence[int]) -> list[int]:
-    """The parts sorted so that all files grow evenly, each in the order of its parts."""
-    share: dict[int, float] = {}  # how much of its file lies before a part, from 0 to 1
-    for begin, end in pairwise((*job.files, len(job.parts))):
-        weights = [part.weight for part in job.parts[begin:end]]
-        before = accumulate(weights, initial=0)
-        share |= zip(range(begin, end), (at / max(sum(weights), 1) for at in before), strict=False)
-    return sorted(numbers, key=lambda number: (share[number], number))
-
-
-def _alone(job: Job, number: int) -> float:
-    """The weight of the share of a part that no other worker can take over."""
-    part = job.parts[number]
-    if part.kind != "stream":
-        return part.weight
-    decoding = COMPRESSIONS[job.sources[part.source].compression].decoding
-    return part.weight * decoding / (1 + decoding)
 
 
 # The journal of a run, journal.jsonl, has a line for each piece: where it is stored.

@@ -38,7 +38,7 @@ _TRIES = 4  # to send a shard that another machine may make at the same time
 
 
 class Delivery:
-    """The upload of a run's datasets; a context, which removes the scratch folder if it is empty.
+    """The upload of a run's datasets; ``close`` removes the scratch folder if it is empty.
 
     The attribute ``options`` has the options of the run in the scratch folder. For a shard there is
     a ``check``, which raises if its plan has been replaced, and a ``beat``, called for each part of
@@ -68,10 +68,8 @@ class Delivery:
             output_names={key: self._here(url) for key, url in self._prefixes.items()},
         )
 
-    def __enter__(self) -> Delivery:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Let others have the scratch folder."""
         self._lock.close()
 
     def _hold(self) -> None:
@@ -234,7 +232,7 @@ class Delivery:
 
     def _here(self, url: str) -> str:
         """The path in the scratch folder of the file that will get a URL."""
-        return os.path.join(self._folder, _name(url))
+        return os.path.join(self._folder, url.rpartition("/")[2])
 
     def _data(self) -> list[str]:
         """The URLs of all files that are sent before the manifests; some may not exist."""
@@ -252,10 +250,6 @@ class Delivery:
         except (InputError, FormatError):
             pieces = None
         return piece_names(prefix, len(pieces) if pieces else 1)
-
-
-def _name(url: str) -> str:
-    return url.rpartition("/")[2]
 
 
 def _are_made(datasets: Mapping[str, Manifest]) -> bool:

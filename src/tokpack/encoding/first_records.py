@@ -6,7 +6,7 @@ import functools
 import logging
 from collections import Counter
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,11 +35,12 @@ _TABLES = ("parquet", "arrow", "table", "csv", "tsv")
 _SHOWN_COLUMNS = 40  # columns in a message
 
 
+@dataclass
 class FirstInputs:
     """The first records of a run's inputs, read once, when they are first needed."""
 
-    def __init__(self, options: EncodeOptions, sources: Sequence[Source]) -> None:
-        self._options, self._sources = options, sources
+    _options: EncodeOptions
+    _sources: Sequence[Source]
 
     @functools.cached_property
     def inputs(self) -> list[FirstRecords]:

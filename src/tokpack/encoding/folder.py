@@ -113,9 +113,12 @@ class WorkFolder:
         try:
             with open(open_own(self(name), os.O_RDONLY), "rb") as file:
                 raw = file.read(MAX_BYTES)
-            if not _is_sealed(raw):
+            seal = _seal(raw[-2 - 32 : -2].decode())
+            state = xxhash.xxh3_128(memoryview(raw)[: -len(seal)])
+            state.update(b"}")
+            if not raw.endswith(seal) or seal != _seal(state.hexdigest()):
                 return None
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError):  # also if its end is not UTF-8
             return None
         except OSError as error:
             reason = error.strerror or error
@@ -132,8 +135,8 @@ class WorkFolder:
         """Remove a file that may be gone already."""
         remove_file(self(name))
 
-    def clear(self, *, keep: tuple[str, ...] = ()) -> None:
-        """Remove everything in the folder except ``keep``.
+    def clear(self) -> None:
+        """Remove everything in the folder except the lock.
 
         commit.json and the journal go first: a crash must not leave them telling of files that are
         removed. The plan goes last: without it, what is left would not be known as a run's.
@@ -144,7 +147,7 @@ class WorkFolder:
                 os.scandir(self.path),
                 key=lambda entry: (entry.name == last, entry.name not in first),
             ):
-                if entry.name in keep or entry.name.startswith(_STILL_OPEN):
+                if entry.name == "lock" or entry.name.startswith(_STILL_OPEN):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path)
@@ -156,7 +159,7 @@ class WorkFolder:
 
         NFS and FUSE keep a removed file that is open; then the lock removes the folder.
         """
-        self.clear(keep=("lock",))
+        self.clear()
         self.remove_file("lock")
         with cannot_write(self.path):
             try:
@@ -198,14 +201,6 @@ def _sealed(value: Mapping[str, Any]) -> Iterator[bytes]:
 
 def _seal(checksum: str) -> bytes:
     return f', "{_SEAL}": "{checksum}"}}'.encode()
-
-
-def _is_sealed(text: bytes) -> bool:
-    """Whether a text ends with its checksum. ValueError if its end is not UTF-8."""
-    seal = _seal(text[-2 - 32 : -2].decode())
-    state = xxhash.xxh3_128(memoryview(text)[: -len(seal)])
-    state.update(b"}")
-    return text.endswith(seal) and seal == _seal(state.hexdigest())
 
 
 def _owner_in(folder: str) -> int:

@@ -142,12 +142,10 @@ def _turned(array: Values, kind: str) -> Values:
         return array  # a cast would load pyarrow.compute
     if kind == "double" or plain == "large_string":
         return array.cast(goal, safe=False)
-    texts = array.to_pylist() if is_json(array) else map(_text, array.to_pylist())
+    texts = array.to_pylist()
+    if not is_json(array):
+        texts = [None if value is None else as_text(value) for value in texts]
     return of_texts([None if text is None else _unquoted(text) for text in texts], kind)
-
-
-def _text(value: Any) -> bytes | None:
-    return None if value is None else as_text(value)
 
 
 def _unquoted(text: bytes) -> bytes:

@@ -137,7 +137,13 @@ class TextTransform:
     """
 
     def __init__(self, options: EncodeOptions) -> None:
-        self._fix = _ftfy() if options.ftfy else None
+        self._fix: Callable[[str], str] | None = None
+        if options.ftfy:
+            try:
+                import ftfy
+            except ImportError:
+                raise UsageError("ftfy is not installed: pip install 'tokpack[ftfy]'") from None
+            self._fix = ftfy.fix_text
         self._split: Callable[[str], Iterable[str]] | None = None
         if options.split_sentences:
             self._split = sentence_splitter(options.lang, options.keep_newlines)
@@ -231,12 +237,3 @@ def space_keeping_rules() -> Any:
         )
 
     return SpaceKeeping()
-
-
-def _ftfy() -> Callable[[str], str]:
-    try:
-        import ftfy
-    except ImportError:
-        raise UsageError("ftfy is not installed: pip install 'tokpack[ftfy]'") from None
-    fix: Callable[[str], str] = ftfy.fix_text
-    return fix

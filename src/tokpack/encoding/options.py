@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import TokenizerLike
 
 
-(_chat,) = map(in_group, ("chat",))
+_chat = in_group("chat")
 _REWRITING, _TRUNCATE, _ARGUMENTS = map(get_args, (Rewriting, Truncate, ToolArguments))
 # Options for plain documents only, with their defaults.
 _OF_TEXT = {"split_sentences": False, "ftfy": False, "map": None, "empty": "skip"}
@@ -123,15 +123,11 @@ class ChatRequest:
 
     def check_chat(self) -> None:
         """Raise UsageError for options that do not go together."""
-        if self.chat:
-            self._check_together()
-            self._check_values()
+        if not self.chat:
+            for one in fields(ChatRequest):
+                if getattr(self, one.name) != one.default and one.name != "chat":
+                    raise UsageError(f"{option(one.name)} needs {option('chat', True)}")
             return
-        for one in fields(ChatRequest):
-            if getattr(self, one.name) != one.default and one.name != "chat":
-                raise UsageError(f"{option(one.name)} needs {option('chat', True)}")
-
-    def _check_together(self) -> None:
         everything = vars(self)
         for name, default in _OF_TEXT.items():
             if everything[name] != default:
@@ -147,8 +143,6 @@ class ChatRequest:
                 "in rendered conversations are encoded as their ids"
             )
         object.__setattr__(self, "special_tokens", "encode")
-
-    def _check_values(self) -> None:
         if self.truncate != "drop" and self.max_length is None:
             raise UsageError(
                 f"{option('truncate', self.truncate)} says how to shorten conversations of more "
@@ -414,13 +408,35 @@ class EncodeOptions(ChatRequest):
 
     def __post_init__(self) -> None:
         for name in ("inputs", "keys"):
-            object.__setattr__(self, name, _paths(name, getattr(self, name)))
+            value = getattr(self, name)
+            several = (value,) if isinstance(value, str | os.PathLike) else value or ()
+            try:
+                object.__setattr__(self, name, tuple(map(os.fspath, several)))
+            except TypeError:
+                raise UsageError(
+                    f"{option(name)} is {brief(value)}; it is a list of names"
+                ) from None
         object.__setattr__(self, "keep", texts_of("keep", self.keep or ()))
         if not (self.map is None or callable(self.map) or isinstance(self.map, str)):
             raise UsageError(f"{option('map')} is {self.map!r}; it is a function, or names one")
-        self._check_map_version()
+        if (version := self.map_version) is not None:
+            if self.map is None:
+                raise UsageError(f"{option('map_version', version)} needs {option('map')}")
+            if not isinstance(version, str) or not version.strip():
+                raise UsageError(
+                    f"{option('map_version')} is {brief(version)}: give a name, as '2'"
+                )
         for name in ("tokenizer", "vocab_file", "merge_file", "tokenizer_model"):
-            object.__setattr__(self, name, _path(name, getattr(self, name)))
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if name != "tokenizer" and not isinstance(value, str | os.PathLike):
+                raise UsageError(
+                    f"{option(name)} is a {type(value).__name__}: give a name or a path"
+                )
+            from tokpack.tokenizers import path_of  # help pages load without it
+
+            object.__setattr__(self, name, path_of(name, value))
         if not self.inputs:
             raise UsageError("no input given")
         if self.append_eod is None:
@@ -456,15 +472,6 @@ class EncodeOptions(ChatRequest):
         object.__setattr__(self, "output", output)
         object.__setattr__(self, "output_names", {key: names[key] for key in self.keys})
 
-    def _check_map_version(self) -> None:
-        version = self.map_version
-        if version is None:
-            return
-        if self.map is None:
-            raise UsageError(f"{option('map_version', version)} needs {option('map')}")
-        if not isinstance(version, str) or not version.strip():
-            raise UsageError(f"{option('map_version')} is {brief(version)}: give a name, as '2'")
-
     @property
     def has_table(self) -> bool:
         """Whether a dataset gets a table of its documents."""
@@ -497,28 +504,14 @@ class EncodeOptions(ChatRequest):
         return [os.fspath(cast("str", path)) for path in files if path]
 
     @property
-    def for_tokenizer(self) -> dict[str, Any]:
-        """The options that load_tokenizer takes."""
-        return self._taken_by("load_tokenizer")
-
-    @property
     def for_inputs(self) -> dict[str, Any]:
         """The options that discover takes."""
         return {name: getattr(self, name) for name in ("input_format", "hf_split", "json_path")}
 
-    @property
-    def for_frame(self) -> dict[str, Any]:
-        """The options that frame_of takes."""
-        return self._taken_by("frame_of")
-
-    def _taken_by(self, function: str) -> dict[str, Any]:
+    def taken_by(self, function: str) -> dict[str, Any]:
+        """The options that ``load_tokenizer`` or ``frame_of`` takes."""
         options = options_of(EncodeOptions).values()
         return {one.name: getattr(self, one.name) for one in options if one.taken_by == function}
-
-    @property
-    def reject_budget(self) -> int | None:
-        """The number of bad records allowed in the run; None: any number."""
-        return 0 if self.on_error == "fail" else self.max_rejects
 
 
 EncodeOptions.__doc__ = (
@@ -535,26 +528,6 @@ def texts_of(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(texts, Iterable) or not all(isinstance(one, str) for one in texts):
         raise UsageError(f"{option(name)} is {value!r}; it is a list of names, such as ['id']")
     return tuple(text for one in texts if (text := one.strip()))
-
-
-def _paths(name: str, value: Any) -> tuple[str, ...]:
-    """Names or paths, one or several, as strings; UsageError for anything else."""
-    several = (value,) if isinstance(value, str | os.PathLike) else value or ()
-    try:
-        return tuple(map(os.fspath, several))
-    except TypeError:
-        raise UsageError(f"{option(name)} is {brief(value)}; it is a list of names") from None
-
-
-def _path(name: str, value: Any) -> str | None:
-    """A name or path of a tokenizer or its file, as a string; UsageError for anything else."""
-    if value is None:
-        return None
-    if name != "tokenizer" and not isinstance(value, str | os.PathLike):
-        raise UsageError(f"{option(name)} is a {type(value).__name__}: give a name or a path")
-    from tokpack.tokenizers import path_of  # help pages load without it
-
-    return path_of(name, value)
 
 
 def worker_count(options: EncodeOptions) -> int:

@@ -22,7 +22,6 @@ from tokpack.sources import (
     BadRecord,
     DocumentBatch,
     Part,
-    block_checksums,
     line_base,
     parse,
     read,
@@ -145,15 +144,6 @@ class _Origin(NamedTuple):
         return f"{name}{unit}{first}" + (f"-{last}" if last > first else "")
 
 
-def maker_of(job: Job, counters: Counters) -> Maker:
-    """The maker of a run's ids."""
-    if job.chat is not None:
-        from tokpack.encoding.conversations import ConversationMaker
-
-        return ConversationMaker(job.chat, job.options, job.setup, counters.limits)
-    return (SentenceMaker if job.options.split_sentences else TextMaker)(job.options, job.setup)
-
-
 class PartEncoder:
     """Encodes parts, one after the other. Each process has one.
 
@@ -170,7 +160,14 @@ class PartEncoder:
             from tokpack.encoding.choose import Chooser
 
             self._choose = Chooser(options, job.types["chosen"])
-        self._maker = maker_of(job, counters)
+        self._maker: Maker
+        if job.chat is not None:
+            from tokpack.encoding.conversations import ConversationMaker
+
+            self._maker = ConversationMaker(job.chat, options, job.setup, counters.limits)
+        else:
+            kind = SentenceMaker if options.split_sentences else TextMaker
+            self._maker = kind(options, job.setup)
         self._is_checked = False  # the self-check of documents that only a worker gets to see
         self._columns = tuple(options.kept.values())
 
@@ -183,10 +180,9 @@ class PartEncoder:
         """
         job = self.job
         part = job.parts[piece.number]
-        whole = part.kind in ("whole", "files")
-        for row, number in enumerate(job.sources_of(piece.number)):
+        for row, number in enumerate(part.sources):
             source = job.sources[number]
-            to_read = Part(number, "whole", 0, 0, 0) if whole else part
+            to_read = Part(number, "whole", 0, 0, 0) if part.kind == "files" else part
             sums: list[str] = []
             reading = read(
                 source,
@@ -207,11 +203,7 @@ class PartEncoder:
             elif sums:
                 piece.blocks[row] = sums[0]
             elif source.is_on_disk and not job.is_of_frames(piece.number):
-                piece.blocks[row] = (
-                    block_checksums(source, 0, source.size)
-                    if whole
-                    else job.block_checksums(piece.number)
-                )
+                piece.blocks[row] = job.block_checksums(piece.number, number)
             source.check_unchanged()
             if limit is not None and limit <= 0:
                 return
@@ -328,9 +320,8 @@ class PartEncoder:
             wrong.append((batch.bad[0].line, batch.bad[0].reason, advice_for(batch)))
         if wrong:
             line, reason, advice = min(wrong)
-            before = origin.lines_before
-            place = origin.source.name, before + line + 1
-            raise RecordError(*place, reason, advice, origin.source.unit)
+            number = origin.lines_before + line + 1
+            raise RecordError(origin.source.name, number, reason, advice, origin.source.unit)
         for encoded in every:
             batch.counts |= encoded.counts
         return batch, every
@@ -362,15 +353,7 @@ class PartEncoder:
         tracks += made.values
         key_bytes = int((documents.spans[:, 1] - documents.spans[:, 0]).sum())
         empty = len(sequences) - with_tokens
-        counts = (
-            with_tokens,
-            kept,
-            len(ids),
-            empty,
-            len(made.special),
-            key_bytes,
-            *kinds,
-        )
+        counts = (with_tokens, kept, len(ids), empty, len(made.special), key_bytes, *kinds)
         return tuple(tracks), counts
 
 

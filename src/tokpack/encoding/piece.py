@@ -44,6 +44,7 @@ SOURCE_COLUMNS = (
     *OF_RECORDS,
     *SAID_COLUMNS,
 )
+RECORDS, LINES, REJECTED = range(3)  # the first of these
 # documents with a token, sequences, tokens, documents without, special tokens found in documents,
 # and UTF-8 bytes of documents as read; behind them for each kept column values of each of KINDS.
 KEY_COLUMNS = ("documents", "sequences", "tokens", "empty", "special", "key_bytes")
@@ -110,8 +111,8 @@ class Job:
         return self.options.split_sentences or self.options.empty == "document"
 
     @functools.cached_property
-    def key_tracks(self) -> tuple[str, ...]:
-        """The kinds of tracks that every key has."""
+    def tracks(self) -> tuple[str, ...]:
+        """Names of the raw streams of a piece, key by key, and last of its bad records."""
         kinds = ["ids", "lengths"]
         if self.has_document_track:
             kinds.append("documents")
@@ -119,22 +120,9 @@ class Job:
             kinds += ["rows", "empties"]
         if self.options.kept:
             kinds.append("kept")
-        return (*kinds, *self.options.token_tracks)
-
-    @functools.cached_property
-    def outputs(self) -> frozenset[str]:
-        """The raw streams that become files as they are, so that their blocks have checksums."""
-        kinds = ("ids", *self.options.token_tracks)
+        kinds += self.options.token_tracks
         keys = self.options.keys
-        return frozenset(self.folder.track(key, kind) for key in keys for kind in kinds)
-
-    @functools.cached_property
-    def tracks(self) -> tuple[str, ...]:
-        """Names of the raw streams of a piece, key by key, and last of its bad records."""
-        names = [
-            self.folder.track(key, kind) for key in self.options.keys for kind in self.key_tracks
-        ]
-        return (*names, REJECTS)
+        return (*(self.folder.track(key, kind) for key in keys for kind in kinds), REJECTS)
 
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
@@ -159,16 +147,12 @@ class Job:
         listed = ("rejected",) if self.chat is None else ("rejected", "mapped_out")
         return [SOURCE_COLUMNS.index(name) for name in listed]
 
-    def sources_of(self, number: int) -> range:
-        """The numbers of the sources that a part reads."""
-        return self.parts[number].sources
-
     @functools.cached_property
     def parts_of(self) -> dict[int, range]:
         """The numbers of the parts of each source."""
         ranges: dict[int, range] = {}
-        for number in range(len(self.parts)):
-            for source in self.sources_of(number):
+        for number, part in enumerate(self.parts):
+            for source in part.sources:
                 first = ranges.get(source, range(number, number)).start
                 ranges[source] = range(first, number + 1)
         return ranges
@@ -189,8 +173,6 @@ class Job:
         part = self.parts[number]
         if part.kind == "bytes":
             return part.begin
-        if part.kind == "files":
-            return 0
         numbers = self.parts_of[part.source]
         return self.sources[part.source].size * (number - numbers.start) // len(numbers)
 
@@ -204,19 +186,17 @@ class Job:
         size = self.sources[first.source].size
         return first.kind == "frames" and (first.begin > 0 or last.end < size)
 
-    def block_checksums(self, number: int) -> str:
-        """The checksums of a part's blocks, from ``blocks_from`` on; the part has one source.
+    def block_checksums(self, number: int, source: int) -> str:
+        """The checksums of a part's blocks of one of its sources, from ``blocks_from`` on.
 
         For a range of bytes these are all blocks that it depends on. Raises InputError.
         """
-        part = self.parts[number]
-        begin, end = self.blocks_from(number), part.end
-        if part.kind != "bytes":
-            last = number + 1 == self.parts_of[part.source].stop
-            end = self.sources[part.source].size if last else self.blocks_from(number + 1)
-        return block_checksums(
-            self.sources[part.source], begin, end, to_newline=part.kind == "bytes"
-        )
+        part, stored = self.parts[number], self.sources[source]
+        begin, end, is_range = self.blocks_from(number), part.end, part.kind == "bytes"
+        if not is_range:
+            last = number + 1 == self.parts_of[source].stop
+            end = stored.size if last else self.blocks_from(number + 1)
+        return block_checksums(stored, begin, end, to_newline=is_range)
 
     def describe(self, number: int) -> str:
         """A part in words, for messages."""
@@ -265,7 +245,7 @@ class Piece:
     @classmethod
     def empty(cls, job: Job, number: int, segment: int = 0) -> Piece:
         """A piece without documents."""
-        sources = len(job.sources_of(number))
+        sources = len(job.parts[number].sources)
         counts = np.zeros((sources, len(job.columns)), np.int64)
         return cls(number, segment, counts, (0,) * len(job.tracks), [None] * sources)
 
@@ -291,27 +271,25 @@ class Piece:
             raise ValueError("counts that are none")
         counts = np.array(rows, np.int64)
         piece = cls(**{**value, "counts": counts, "sizes": tuple(value["sizes"]), "stored": stored})
-        if not piece._fits(job):
+        part = job.parts[piece.number]
+        # It has all numbers, and none is below zero.
+        if not (
+            all(
+                type(number) is int and number >= 0
+                for number in (piece.segment, *piece.sizes, *begins)
+            )
+            and counts.shape == (len(part.sources), len(job.columns))
+            and (counts >= 0).all()
+            and {len(piece.sizes), len(begins), len(sums)} == {len(job.tracks)}
+            and len(piece.blocks) == len(part.sources)
+            and (piece.segment == 0 or part.kind == "stream")
+            and (
+                stored.place == job.joined[job.file_of(piece.number)]
+                or _SPILL_NAME.fullmatch(stored.place)
+            )
+        ):
             raise ValueError("counts and sizes that do not fit")
         return piece
-
-    def _fits(self, job: Job) -> bool:
-        """Whether it can be a piece of the job: it has all numbers, and none is below zero."""
-        stored, sources, tracks = self.stored, len(job.sources_of(self.number)), len(job.tracks)
-        assert stored is not None
-        numbers = [self.segment, *self.sizes, *stored.begins]
-        return (
-            all(type(number) is int and number >= 0 for number in numbers)
-            and self.counts.shape == (sources, len(job.columns))
-            and bool((self.counts >= 0).all())
-            and {len(self.sizes), len(stored.begins), len(stored.sums)} == {tracks}
-            and len(self.blocks) == sources
-            and (self.segment == 0 or job.parts[self.number].kind == "stream")
-            and (
-                stored.place == job.joined[job.file_of(self.number)]
-                or _SPILL_NAME.fullmatch(stored.place) is not None
-            )
-        )
 
 
 @dataclass
@@ -335,12 +313,12 @@ class Pieces:
         """
         at, before = -1, 0
         for piece in self:
-            sources = self.job.sources_of(piece.number)
+            sources = self.job.parts[piece.number].sources
             for source, counts in zip(sources, piece.counts.tolist(), strict=True):
                 if source != at:
                     at, before = source, 0 if source else self.lines_before
                 yield source, before, counts
-                before += counts[SOURCE_COLUMNS.index("lines")]
+                before += counts[LINES]
 
     @property
     def lines_before(self) -> int:
@@ -353,7 +331,7 @@ class Pieces:
             yield plan, self
             return
         lines, at = 0, -1  # of the source ``at`` in the files before
-        column, pieces = SOURCE_COLUMNS.index("lines"), iter(self)
+        pieces = iter(self)
         piece = next(pieces, None)
         for number, begin in enumerate(plan.files):
             file_plan = plan.file(number)
@@ -365,7 +343,7 @@ class Pieces:
                 file.by_id[rebased.id] = rebased
                 piece = next(pieces, None)
             yield file_plan, file
-            last = file.by_source()[-1, column].item()
+            last = file.by_source()[-1, LINES].item()
             lines = last + (file.lines_before if len(file_plan.sources) == 1 else 0)
             at = plan.parts[end - 1].sources[-1]
 
@@ -373,6 +351,6 @@ class Pieces:
         """The counts of every source: int64 [sources, columns]."""
         sums = np.zeros((len(self.job.sources), len(self.job.columns)), np.int64)
         for piece in self.by_id.values():
-            sources = self.job.sources_of(piece.number)
+            sources = self.job.parts[piece.number].sources
             sums[sources.start : sources.stop] += piece.counts
         return sums

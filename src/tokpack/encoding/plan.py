@@ -15,13 +15,13 @@ from tokpack.encoding.conversations import settled_chat
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.options import worker_count
-from tokpack.encoding.setup import described, load_setup, special_mode, versions
+from tokpack.encoding.setup import described, load_setup
 from tokpack.errors import ResumeError, option
 from tokpack.quantities import counted
 from tokpack.sources import COMPRESSIONS, Part, Source, discover, fingerprints, make_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokpack.dataset import Manifest
     from tokpack.encoding.folder import WorkFolder
@@ -50,16 +50,6 @@ _AROUND = {
         f"{option('add_special_tokens')})"
     ),
 }
-
-
-def difference(one: Plan, other: Plan) -> str:
-    """How ``other``, the plan of now, differs from ``one``, in words; "" if it does not."""
-    if one.version != other.version:
-        return f"it was begun by tokpack {one.version}, this is {other.version}"
-    if len(one.sources) != len(other.sources):
-        inputs = "input" if len(one.sources) == 1 else "inputs"
-        return f"it has {len(one.sources)} {inputs}, this run has {len(other.sources)}"
-    return _other_input(one, other) or _other_tokenizer(one, other) or _other_option(one, other)
 
 
 def _other_input(one: Plan, other: Plan) -> str:
@@ -257,13 +247,14 @@ class Plan:
 
     def difference(self, other: Plan) -> str:
         """How ``other``, the plan of now, differs from this one, in words; "" if it does not."""
-        return difference(self, other)
-
-    @property
-    def cut_sources(self) -> set[int]:
-        """The numbers of the sources that lie in several .bin files."""
-        pairs = ((self.parts[begin - 1], self.parts[begin]) for begin in self.files[1:])
-        return {last.source for first, last in pairs if first.sources[-1] == last.source}
+        if self.version != other.version:
+            return f"it was begun by tokpack {self.version}, this is {other.version}"
+        if len(self.sources) != len(other.sources):
+            inputs = "input" if len(self.sources) == 1 else "inputs"
+            return f"it has {len(self.sources)} {inputs}, this run has {len(other.sources)}"
+        return (
+            _other_input(self, other) or _other_tokenizer(self, other) or _other_option(self, other)
+        )
 
     def file(self, number: int) -> Plan:
         """The plan of .bin file ``number`` alone, as if it were a run of its own."""
@@ -287,19 +278,22 @@ class _Entries:
     """
 
     def __init__(self, like: Plan | None) -> None:
-        self._inputs = zip(like.fingerprints, like.sources, strict=True) if like else iter(())
-        self._parts = iter(like.parts if like else ())
+        self._inputs: Iterator[Any] = iter(())
+        self._parts: Iterator[Any] = iter(())
+        if like is not None:
+            self._inputs = zip(like.fingerprints, like.sources, strict=True)
+            self._parts = iter(like.parts)
 
     def __call__(self, entry: dict[str, Any]) -> Any:
+        made: Any
         if "mtime_ns" in entry:
-            source = entry.pop("fingerprint"), Source(**entry)
-            same_source = next(self._inputs, None)
-            return same_source if same_source == source else source
-        if "weight" in entry:
-            part = Part(**entry)
-            same_part = next(self._parts, None)
-            return same_part if same_part == part else part
-        return entry
+            made, known = (entry.pop("fingerprint"), Source(**entry)), self._inputs
+        elif "weight" in entry:
+            made, known = Part(**entry), self._parts
+        else:
+            return entry
+        like = next(known, None)
+        return like if like == made else made
 
 
 def _fingerprint(
@@ -326,11 +320,14 @@ def deciding_options(
     ``columns`` are those of the records as ``settle`` returns them, and ``chat`` is what
     ``settled_chat`` returns.
     """
+    special = options.special_tokens
+    if special != "error":
+        special = setup.tokenizer.special_mode(special)
     deciding_values: dict[str, Any] = {
         "keys": list(options.keys),
         "append_eod": options.append_eod,
         "dtype": setup.dtype,
-        "special_tokens": special_mode(options, setup),
+        "special_tokens": special,
         "empty": options.empty,
         "ftfy": options.ftfy,
         "split_sentences": options.split_sentences,
@@ -352,14 +349,16 @@ def deciding_options(
         deciding_values["keep"] = list(options.keep)
     if options.json_path is not None:
         deciding_values["json_path"] = options.json_path
-    return deciding_values | versions(options)
+    # The versions of libraries whose choices decide the bytes.
+    if options.ftfy:
+        import ftfy
 
+        deciding_values["ftfy"] = ftfy.__version__
+    if options.split_sentences:
+        import nltk
 
-def cut(sources: Sequence[Source], ways: int) -> list[Part]:
-    """Cut the sources into parts that can keep ``ways`` workers busy."""
-    size = sum(source.size for source in sources)
-    target = min(max(size // (8 * ways), MIN_PART_BYTES), MAX_PART_BYTES)
-    return make_parts(sources, ways=ways, target_bytes=target)
+        deciding_values["nltk"] = nltk.__version__
+    return deciding_values
 
 
 def file_count(options: EncodeOptions, sources: Sequence[Source], workers: int) -> int:
@@ -421,7 +420,10 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
     # Files end where parts do, so these must not depend on the workers where there are several.
-    parts = cut(sources, workers if files == 1 else files * FILE_WORKERS)
+    ways = workers if files == 1 else files * FILE_WORKERS
+    size = sum(source.size for source in sources)
+    target = min(max(size // (8 * ways), MIN_PART_BYTES), MAX_PART_BYTES)
+    parts = make_parts(sources, ways=ways, target_bytes=target)
     plan = Plan(
         version=__version__,
         sources=tuple(sources),

@@ -38,12 +38,11 @@ from tokpack.storage.objects.urls import is_url
 from tokpack.storage.outputs import check_unchanged, look
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.piece import Job
     from tokpack.encoding.plan import Plan
-    from tokpack.sources import Source
     from tokpack.storage import Version
     from tokpack.storage.disk import Output
 
@@ -88,7 +87,11 @@ def check_replaced(
     messages say how a finished dataset differs from the plan. Raises UsageError for an output that
     the run reads, and OutputError for one that it may not replace.
     """
-    inputs = list(_inputs(options, plan.sources))
+    inputs = [
+        *(source.path for source in plan.sources if source.memory is None),
+        *(text[1:] for text in options.inputs if text.startswith("@")),  # lists of inputs
+        *options.tokenizer_files,
+    ]
     versions: dict[str, Version] = {}
     for prefix in options.output_names.values():
         outputs = _outputs(options, prefix, files or len(plan.files))
@@ -99,14 +102,6 @@ def check_replaced(
         rejects = [(rejects_path(options), REJECTS_KIND)]
         versions |= look(rejects, inputs, overwrite=options.overwrite)
     return versions
-
-
-def output_kinds(options: EncodeOptions, files: int) -> dict[str, Kind]:
-    """The kind of each output of a run, by its path."""
-    kinds = {rejects_path(options): REJECTS_KIND}
-    for prefix in options.output_names.values():
-        kinds |= _outputs(options, prefix, files)
-    return kinds
 
 
 def _outputs(options: EncodeOptions, prefix: str, files: int) -> list[Output]:
@@ -144,12 +139,6 @@ def _found(plan: Plan, prefix: str) -> str:
     except (InputError, FormatError):
         return ""
     return f" and is another dataset ({difference})" if difference else ""
-
-
-def _inputs(options: EncodeOptions, sources: Sequence[Source]) -> Iterator[str]:
-    yield from (source.path for source in sources if source.memory is None)
-    yield from (text[1:] for text in options.inputs if text.startswith("@"))  # lists of inputs
-    yield from options.tokenizer_files
 
 
 REJECTS_FILE = "rejects.jsonl"
@@ -220,8 +209,21 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
             )
     # A resumed run with --overwrite is a new request, so it may also replace files that appeared
     # after the first run looked, if they are of a kind that tokpack makes.
-    kinds = output_kinds(options, count) if resumed and options.overwrite else {}
-    _check_targets(waiting, commit["replaces"], kinds)
+    kinds: dict[str, Kind] = {}
+    if resumed and options.overwrite:
+        kinds[rejects_path(options)] = REJECTS_KIND
+        for prefix in options.output_names.values():
+            kinds |= _outputs(options, prefix, count)
+    for path in waiting.values():
+        now = _identity(path)
+        if now in (None, commit["replaces"].get(os.path.basename(path))):
+            continue
+        if path not in kinds:
+            raise OutputError(
+                f"{path} was put there while the run worked: move it away, or replace it with "
+                f"{option('overwrite', True)}"
+            )
+        check_replaceable(path, kinds[path], overwrite=True)
     # The old manifests and indices go before any new file gets its name. So no reader finds the
     # index of one dataset with the tokens of the other.
     old = [path for path in reversed(waiting.values()) if path.endswith((".json", ".idx"))]
@@ -302,9 +304,8 @@ def _checked(job: Job, commit: dict[str, Any]) -> dict[str, FileDigest]:
             "remove it"
         )
     possible = _targets(options, len(job.files)).keys()
-    needed = {name for name in possible if not name.endswith((".dropped", REJECTS_FILE))}
-    if not options.has_table:
-        needed = {name for name in needed if not name.endswith(".table")}
+    optional = [".dropped", REJECTS_FILE, *([] if options.has_table else [".table"])]
+    needed = {name for name in possible if not name.endswith(tuple(optional))}
     if (
         not isinstance(files, dict)
         or not isinstance(replaced, dict)
@@ -315,25 +316,6 @@ def _checked(job: Job, commit: dict[str, Any]) -> dict[str, FileDigest]:
             f"{folder(COMMIT)} is not what a run writes: remove {folder.path} and run again"
         )
     return files
-
-
-def _check_targets(
-    waiting: Mapping[str, str], replaced: Mapping[str, Any], kinds: Mapping[str, Kind]
-) -> None:
-    """Raise OutputError if a name has been taken by a file that commit.json does not know.
-
-    Such a file may be replaced if it is of one of ``kinds``.
-    """
-    for path in waiting.values():
-        now = _identity(path)
-        if now not in (None, replaced.get(os.path.basename(path))):
-            if path in kinds:
-                check_replaceable(path, kinds[path], overwrite=True)
-                continue
-            raise OutputError(
-                f"{path} was put there while the run worked: move it away, or replace it with "
-                f"{option('overwrite', True)}"
-            )
 
 
 def _identity(path: str) -> list[int] | None:

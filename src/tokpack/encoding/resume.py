@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         Callable,
         Collection,
         Generator,
-        Iterable,
         Iterator,
         Mapping,
         Sequence,
@@ -81,7 +80,7 @@ def complete_datasets(options: EncodeOptions) -> list[Manifest]:
             return []
         if manifest.selection or (options.has_table and not manifest.options.get("trace")):
             return []
-        if any(_size(path) != size for path, size in files):
+        if any((file := identity(path)) is None or file.size != size for path, size in files):
             return []
         manifests.append(manifest)
     return manifests
@@ -109,7 +108,7 @@ def are_made(plan: Plan, options: EncodeOptions, manifests: Sequence[Manifest]) 
 
 def check_budget(rejected: int, options: EncodeOptions, where: str) -> None:
     """Raise InputError when there are more bad records than the options allow."""
-    budget = options.reject_budget
+    budget = 0 if options.on_error == "fail" else options.max_rejects
     if budget is not None and rejected > budget:
         raise InputError(
             f"{rejected} bad records, and {budget} are allowed; they are listed in "
@@ -136,11 +135,19 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
         if not difference and plan.is_recognizable:
             return replace(plan, parts=old.parts, files=old.files), old.touched(plan)
         if difference and not options.overwrite:
-            raise _other_run(folder, difference)
+            raise ResumeError(
+                f"{folder.path} holds an unfinished run, which is not this one: {difference}. "
+                "Finish that run, choose another output, or discard it with "
+                f"{option('overwrite', True)}"
+            )
         if not difference:
             is_iterable = plan.sources[0].format == "documents"
             if is_iterable and not all(plan.fingerprints) and not options.overwrite:
-                raise _unknown_run(folder)
+                raise ResumeError(
+                    f"{folder.path} holds an unfinished run over an iterable without a resume_key, "
+                    "by which it would be known again: discard it with overwrite=True. With a "
+                    "resume_key, a name for the documents, the next run that is stopped can go on"
+                )
             if plan.has_unversioned_map:
                 _log.warning(
                     Remark(
@@ -149,7 +156,7 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
                     )
                 )
             take_back(folder, options, len(old.files))
-        folder.clear(keep=("lock",))
+        folder.clear()
     else:
         # A run writes its plan before anything else but the lock, and removes it last. So a folder
         # without a plan has nothing of a run in it; other files are somebody's, and stay.
@@ -161,21 +168,6 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
             )
     folder.write_json("plan.json", plan.to_json())
     return plan, []
-
-
-def _other_run(folder: WorkFolder, difference: str) -> ResumeError:
-    return ResumeError(
-        f"{folder.path} holds an unfinished run, which is not this one: {difference}. "
-        f"Finish that run, choose another output, or discard it with {option('overwrite', True)}"
-    )
-
-
-def _unknown_run(folder: WorkFolder) -> ResumeError:
-    return ResumeError(
-        f"{folder.path} holds an unfinished run over an iterable without a resume_key, by which it "
-        "would be known again: discard it with overwrite=True. With a resume_key, a name for the "
-        "documents, the next run that is stopped can go on"
-    )
 
 
 @dataclass(frozen=True)
@@ -196,24 +188,6 @@ class ResumeState:
             return True
         count = self.streams[part].segments if kind == "stream" else 1
         return any((part, segment) not in self.pieces for segment in range(count))
-
-    def drop_dependents(self, gaps: Iterable[range]) -> None:
-        """Leave out what depends on parts that are missing and may have had other content.
-
-        Each range begins with a missing part and ends with the last part of its source, which has
-        another time than before. The later parts of that source are left out, because they may
-        begin at another record now. The missing part may get another size, too, so every piece that
-        already lies in the joined files behind it would have to move: these are left out as well.
-        A piece in a spill has no place yet, and stays.
-        """
-        unsure = {number for gap in gaps for number in gap}
-        if not unsure:
-            return
-        first = min(unsure)
-        for key, piece in list(self.pieces.items()):
-            is_joined = piece.stored is not None and piece.stored.is_joined
-            if key[0] in unsure or (is_joined and key[0] > first):
-                del self.pieces[key]
 
     def drop_following(self, part: int) -> None:
         """Leave out the pieces of a part and of all parts after it."""
@@ -285,7 +259,10 @@ def _leave_out_changed(
         if end.blocks or n not in blocks_of_pieces
     }
     compared = _on_all_cores(
-        lambda share: share.blocks is not None and share.blocks == _blocks_now(job, share),
+        lambda share: (
+            share.blocks is not None
+            and share.blocks == job.block_checksums(share.number, share.source)
+        ),
         [share for source in touched for share in _shares(job, blocks_of_pieces, source)],
         beat,
     )
@@ -297,12 +274,18 @@ def _leave_out_changed(
                 _log.warning("%s has changed: it is encoded again, with what follows it", name)
                 break
     # The content of a part that was not stored is not known: it may have been different when the
-    # parts after it were stored.
-    gaps = []
+    # later parts of its source were stored, which may begin at another record now.
+    unsure = set[int]()
     for parts in (job.parts_of[source] for source in touched):
         gap = next((number for number in parts if number not in blocks_of_pieces), parts.stop)
-        gaps.append(range(gap, parts.stop))
-    state.drop_dependents(gaps)
+        unsure.update(range(gap, parts.stop))
+    # The missing part may get another size, too, so every piece that already lies in the joined
+    # files behind it would have to move. A piece in a spill has no place yet, and stays.
+    first = min(unsure, default=len(job.parts))
+    for key, piece in list(state.pieces.items()):
+        is_joined = piece.stored is not None and piece.stored.is_joined
+        if key[0] in unsure or (is_joined and key[0] > first):
+            del state.pieces[key]
 
 
 class _Share(NamedTuple):
@@ -327,17 +310,10 @@ def _shares(
     by_range = job.parts[parts.start].kind == "bytes"
     shares = []
     for number in (number for number in parts if number in blocks_of_pieces):
-        blocks = blocks_of_pieces[number][job.sources_of(number).index(source)]
+        blocks = blocks_of_pieces[number][job.parts[number].sources.index(source)]
         shares.append(_Share(source, number, number if by_range else parts.start, blocks))
     is_known = len(shares) == len(parts) and all(share.blocks is not None for share in shares)
     return shares if by_range or is_known else [share._replace(blocks=None) for share in shares[:1]]
-
-
-def _blocks_now(job: Job, share: _Share) -> str:
-    if job.parts[share.number].kind in ("whole", "files"):
-        source = job.sources[share.source]
-        return block_checksums(source, 0, source.size)
-    return job.block_checksums(share.number)
 
 
 def _leave_out_damaged(
@@ -383,7 +359,7 @@ def _is_whole(job: Job, piece: Piece, joined: Sequence[TrackFiles]) -> bool:
     if piece.stored.is_joined:
         return is_whole(joined[job.file_of(piece.number)], piece.stored, piece.sizes)
     try:
-        spill = TrackFiles(job.folder, piece.stored.place, job.tracks)
+        spill = TrackFiles(job, piece.stored.place)
     except OutputError as error:
         if error.errno != errno.ENOENT:
             raise
@@ -423,8 +399,3 @@ def _creation_time(manifest: Manifest) -> int:
         return int(datetime.fromisoformat(manifest.created).timestamp()) * 1_000_000_000
     except (ValueError, OverflowError):
         return 0
-
-
-def _size(path: str) -> int | None:
-    file = identity(path)
-    return file.size if file else None

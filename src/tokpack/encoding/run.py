@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from tokpack.apart import has_processes
 from tokpack.dataset import Manifest, manifest_path
-from tokpack.encoding.columns import as_planned
 from tokpack.encoding.commit import stage
 from tokpack.encoding.coordinator import Coordinator, Journal
 from tokpack.encoding.engine import Processes, run_here
 from tokpack.encoding.folder import UNFINISHED_SUFFIX, WorkFolder, create_own
+from tokpack.encoding.kept import ALL
 from tokpack.encoding.part import BESIDE_BYTES, no_memory
 from tokpack.encoding.piece import Job
 from tokpack.encoding.plan import NAME as PLAN
@@ -266,7 +266,7 @@ def _open_joined(job: Job, name: str) -> TrackFiles:
         path = job.folder(f"{name}.{track}")
         if not os.path.lexists(path):
             os.close(create_own(path))
-    return TrackFiles(job.folder, name, job.tracks)
+    return TrackFiles(job, name)
 
 
 def encode(
@@ -306,7 +306,7 @@ def encode_planned(
         return _encode(plan(), options, progress, replaces=replaces, check=check)
     from tokpack.encoding.deliver import Delivery  # a run to a disk need not load it
 
-    with Delivery(options, check, beat) as delivery:
+    with closing(Delivery(options, check, beat)) as delivery:
         done = complete_datasets(options)
         planned = plan() if done else None
         if planned and are_made(planned.plan, options, done):
@@ -337,7 +337,8 @@ def _encode(
     run may finish until this one holds the lock, so the second look is the one that counts.
     """
     plan, setup, workers = planned
-    asked = as_planned(asked, plan)
+    if ALL in asked.keep:  # the plan has the columns that it stands for
+        asked = replace(asked, keep=tuple(plan.options.get("keep", ())), trace=True)
     prefixes = asked.output_names
     options = replace(asked, overwrite=asked.overwrite or replaces)
     folder = WorkFolder(options.output + UNFINISHED_SUFFIX)

@@ -13,20 +13,6 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
 
 
-def versions(options: EncodeOptions) -> dict[str, str]:
-    """The versions of libraries whose choices decide the bytes."""
-    libraries = {}
-    if options.ftfy:
-        import ftfy
-
-        libraries["ftfy"] = ftfy.__version__
-    if options.split_sentences:
-        import nltk
-
-        libraries["nltk"] = nltk.__version__
-    return libraries
-
-
 class TokenizerSetup(NamedTuple):
     """The tokenizer and frame of a request, and the ``dtype`` of the ids."""
 
@@ -48,19 +34,13 @@ def described(options: EncodeOptions, setup: TokenizerSetup) -> dict[str, Any]:
     return entry
 
 
-def special_mode(options: EncodeOptions, setup: TokenizerSetup) -> str:
-    """How special tokens inside a document are treated, with "auto" resolved."""
-    mode = options.special_tokens
-    return mode if mode == "error" else setup.tokenizer.special_mode(mode)
-
-
 def load_setup(options: EncodeOptions) -> TokenizerSetup:
     """The tokenizer of a request, loaded, with its frame. TokenizerError, InputError."""
     transform_of(options)  # to learn before any work whether a library for it is missing
     if options.has_table:
         import_parquet()
-    tokenizer = load_tokenizer(**options.for_tokenizer)
-    frame = frame_of(tokenizer, **options.for_frame)
+    tokenizer = load_tokenizer(**options.taken_by("load_tokenizer"))
+    frame = frame_of(tokenizer, **options.taken_by("frame_of"))
     dtype: str = options.dtype
     if dtype == "auto":
         dtype = best_fitting_dtype(tokenizer.vocab_size).name

@@ -27,7 +27,7 @@ from tokpack.dataset.table import (
 )
 from tokpack.encoding.folder import open_own
 from tokpack.encoding.kept import unpack
-from tokpack.encoding.piece import REJECTS, SOURCE_COLUMNS
+from tokpack.encoding.piece import LINES, REJECTS
 from tokpack.errors import OutputError, worded
 from tokpack.storage.disk import cannot_write
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 ROW = np.dtype(
     [("line", "<i8"), ("bytes", "<i8"), ("tokens", "<i8"), ("text", "V16"), ("ids", "V16")]
 )
-_LINES = SOURCE_COLUMNS.index("lines")
 _CHUNK = 1 << 16  # rows that are read at once
 
 
@@ -191,7 +190,7 @@ def _dropped(pieces: Pieces, index: int, rejected: Iterable[tuple[int, int, str]
             if lines.size != count:
                 raise OutputError(f"{path} is cut off; run again anew")
             rows = [(line, EMPTY) for line in (lines + 1 + before).tolist()]
-            end = before + counts[_LINES]
+            end = before + counts[LINES]
             while following is not None and following[0] == source and following[1] <= end:
                 rows.append(following[1:])
                 following = next(bad, None)
@@ -218,9 +217,13 @@ def lines_of(bad: Sequence[BadRecord], unfit: Sequence[BadRecord] = ()) -> bytes
 
 
 def _entry(record: BadRecord) -> dict[str, Any]:
-    kind = {"kind": record.kind} if record.kind else {}
-    reason = worded(record.reason)
-    return {"line": record.line, "reason": reason, **kind, **_record_text(record.raw)}
+    entry: dict[str, Any] = {"line": record.line, "reason": worded(record.reason)}
+    if record.kind:
+        entry["kind"] = record.kind
+    entry["record"] = record.raw.decode("utf-8", "replace")
+    if entry["record"].encode() != record.raw:
+        entry["base64"] = base64.b64encode(record.raw).decode()
+    return entry
 
 
 def reject_lines(pieces: Pieces) -> Iterator[bytes]:
@@ -253,10 +256,3 @@ def _rejects(pieces: Pieces) -> Iterator[tuple[int, dict[str, Any]]]:
                 except ValueError:
                     raise OutputError(f"{path} is damaged; run again anew") from None
                 yield source, {**record, "line": before + record["line"] + 1}
-
-
-def _record_text(raw: bytes) -> dict[str, str]:
-    try:
-        return {"record": raw.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"record": raw.decode("utf-8", "replace"), "base64": base64.b64encode(raw).decode()}

@@ -18,7 +18,7 @@ from tokpack.counts import CHOSEN
 from tokpack.encoding import coordinator
 from tokpack.encoding.folder import create_own, open_own
 from tokpack.encoding.part import PartEncoder
-from tokpack.encoding.piece import SOURCE_COLUMNS, SPILL, Piece, Stored
+from tokpack.encoding.piece import LINES, RECORDS, SPILL, Piece, Stored
 from tokpack.errors import OutputError, RecordError
 from tokpack.progress import Progress
 from tokpack.sources import LineBlock, LineStream, count_newlines
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.piece import Job, PieceId
     from tokpack.progress import Show
     from tokpack.sources import DocumentBatch, Source
@@ -53,11 +52,9 @@ class TrackFiles:
     is no faster, as benchmarks/lab-book.md shows.
     """
 
-    def __init__(
-        self, folder: WorkFolder, name: str, tracks: Sequence[str], *, new: bool = False
-    ) -> None:
+    def __init__(self, job: Job, name: str, *, new: bool = False) -> None:
         self.name = name
-        self.paths = [folder(f"{name}.{track}") for track in tracks]
+        self.paths = [job.folder(f"{name}.{track}") for track in job.tracks]
         self.files: list[int] = []
         try:
             for path in self.paths:
@@ -106,11 +103,6 @@ class Tracks:
         self._begins: tuple[int, ...] = ()
         self._sums: list[BlockSums] = []
 
-    @property
-    def is_stored(self) -> bool:
-        """Whether the tracks go to files."""
-        return self._files is not None
-
     def write(self, track: int, values: npt.NDArray[Any]) -> None:
         """Append an array to a track. Raises OutputError."""
         if not values.size:
@@ -119,7 +111,13 @@ class Tracks:
         if self._files is None:
             self._growing(self, len(data))
         if self._files is None:  # not else: ``growing`` may have stored the piece
-            self._put(track, data)
+            buffer, at = self.buffers[track], self.sizes[track]
+            end = at + len(data)
+            if end > len(buffer):
+                grown = np.empty(max(end, 2 * len(buffer), _FIRST_BYTES), np.uint8)
+                grown[:at] = buffer[:at]
+                self.buffers[track] = buffer = grown
+            buffer[at:end] = data
         else:
             self._write(self._files, track, data.data)
         self.sizes[track] += len(data)
@@ -133,10 +131,11 @@ class Tracks:
             for at, stop in spans(begin, begin + size):  # a block is hashed while it is hot
                 self._write(files, track, data[at - begin : stop - begin])
 
-    def finish(self) -> Stored:
-        """The place of the piece in files, now that it is complete."""
+    def finish(self) -> Stored | None:
+        """The place in files of the piece, which is complete now; None if it is in memory."""
         files = self._files
-        assert files is not None
+        if files is None:
+            return None
         for track, (begin, size) in enumerate(zip(self._begins, self.sizes, strict=True)):
             start_writeback(files.files[track], begin, size)
         if files.name.startswith(SPILL):
@@ -147,41 +146,6 @@ class Tracks:
         at = self._sums[track].at
         self._sums[track].add(data)
         files.write(track, data, at)
-
-    def _put(self, track: int, data: npt.NDArray[np.uint8]) -> None:
-        buffer, at = self.buffers[track], self.sizes[track]
-        end = at + len(data)
-        if end > len(buffer):
-            grown = np.empty(max(end, 2 * len(buffer), _FIRST_BYTES), np.uint8)
-            grown[:at] = buffer[:at]
-            self.buffers[track] = buffer = grown
-        buffer[at:end] = data
-
-
-def copy_piece(
-    source: TrackFiles,
-    stored: Stored,
-    sizes: Sequence[int],
-    target: TrackFiles,
-    begins: Sequence[int],
-) -> Stored | None:
-    """The new place of a piece whose tracks were copied, or None if they do not match its sums.
-
-    Raises OutputError.
-    """
-    sums = []
-    for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
-        had, has = BlockSums(begin), BlockSums(begins[track])
-        with cannot_write(source.paths[track]):
-            for data in read_blocks(source.files[track], begin, begin + size):
-                had.add(data)
-                target.write(track, data, has.at)
-                has.add(data)
-        if had.at != begin + size or had.finish() != stored.sums[track]:
-            return None
-        start_writeback(target.files[track], begins[track], size)
-        sums.append(has.finish())
-    return Stored(target.name, tuple(begins), tuple(sums))
 
 
 def is_whole(files: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
@@ -196,7 +160,6 @@ def is_whole(files: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
 
 HELD_BYTES = 48 << 20  # a larger piece goes to a spill
 _HELD_PIECES = 2  # in memory, with the one that is being made
-_LINES, _RECORDS = (SOURCE_COLUMNS.index(name) for name in ("lines", "records"))
 
 
 class RunLink(Protocol):
@@ -245,7 +208,7 @@ class Worker:
         self._held: dict[PieceId, Tracks] = {}  # complete pieces that wait for their place
         try:
             for name in job.joined:
-                self._joined.append(TrackFiles(job.folder, name, job.tracks))
+                self._joined.append(TrackFiles(job, name))
         except BaseException:
             self.close()
             raise
@@ -301,22 +264,21 @@ class Worker:
     def _encode(
         self, task: coordinator.EncodePart | coordinator.Segment | coordinator.EncodeDocuments
     ) -> None:
-        if isinstance(task, coordinator.Segment):
-            assert self._slots is not None
-            blocks = _blocks_in(self._slots[task.slot], task.blocks)
-            piece, tracks = self._begin((task.number, task.segment), None)
-            self._encoder.encode_blocks(piece, tracks, blocks, task.line, None)
-            self._complete(piece, tracks)
-        elif isinstance(task, coordinator.EncodeDocuments):
-            piece, tracks = self._begin((task.number, task.segment), None)
-            self._encoder.encode_documents(piece, tracks, task)
-            self._complete(piece, tracks)
-        elif self._job.parts[task.number].kind == "stream":
-            self._encode_stream(task)
-        else:
+        if isinstance(task, coordinator.EncodePart):
+            if self._job.parts[task.number].kind == "stream":
+                self._encode_stream(task)
+                return
             piece, tracks = self._begin((task.number, 0), task.at)
             self._encoder.encode_part(piece, tracks, task.limit)
-            self._complete(piece, tracks)
+        else:
+            piece, tracks = self._begin((task.number, task.segment), None)
+            if isinstance(task, coordinator.Segment):
+                assert self._slots is not None
+                blocks = _blocks_in(self._slots[task.slot], task.blocks)
+                self._encoder.encode_blocks(piece, tracks, blocks, task.line, None)
+            else:
+                self._encoder.encode_documents(piece, tracks, task)
+        self._complete(piece, tracks)
 
     def _encode_stream(self, task: coordinator.EncodePart) -> None:
         """Read a stream. Its segments go to workers that have no work, or are encoded here."""
@@ -324,36 +286,30 @@ class Worker:
         source = self._job.sources[part.source]
         stream = LineStream(source, part.end, self._job.options.max_document_bytes)
         self._granted.clear()  # slots for an earlier stream, which has ended without them
-        with closing(stream):
-            segments = self._encode_segments(task, source, stream)
-            source.check_unchanged()
-            self._link.send(coordinator.StreamEnd(task.number, segments, stream.block_checksums()))
-
-    def _encode_segments(
-        self, task: coordinator.EncodePart, source: Source, stream: LineStream
-    ) -> int:
-        """Encode or hand on the segments that are missing. Returns the number of all segments."""
         lines = segment = 0  # before the segment; its number
         at, limit = task.at, task.limit
-        for segment, blocks in enumerate(stream):
-            if segment in task.skip:
-                lines += sum(_lines(source, block) for block in blocks)
-                continue
-            self._attend()
-            kept, shared = self._share(task.number, segment, blocks, lines)
-            begins, at = at, None  # only the run knows where the next piece begins
-            if kept is None:
-                lines += shared
-                continue
-            piece, tracks = self._begin((task.number, segment), begins)
-            self._encoder.encode_blocks(piece, tracks, kept, lines, limit)
-            self._complete(piece, tracks)
-            lines += piece.total(_LINES)
-            if limit is not None:
-                limit -= piece.total(_RECORDS)
-                if limit <= 0:
-                    break
-        return segment + 1
+        with closing(stream):
+            for segment, blocks in enumerate(stream):
+                if segment in task.skip:
+                    lines += sum(_lines(source, block) for block in blocks)
+                    continue
+                self._attend()
+                kept, shared = self._share(task.number, segment, blocks, lines)
+                begins, at = at, None  # only the run knows where the next piece begins
+                if kept is None:
+                    lines += shared
+                    continue
+                piece, tracks = self._begin((task.number, segment), begins)
+                self._encoder.encode_blocks(piece, tracks, kept, lines, limit)
+                self._complete(piece, tracks)
+                lines += piece.total(LINES)
+                if limit is not None:
+                    limit -= piece.total(RECORDS)
+                    if limit <= 0:
+                        break
+            source.check_unchanged()
+            sums = stream.block_checksums()
+            self._link.send(coordinator.StreamEnd(task.number, segment + 1, sums))
 
     def _share(
         self, number: int, segment: int, blocks: Iterator[LineBlock], line: int
@@ -400,19 +356,21 @@ class Worker:
     def _complete(self, piece: Piece, tracks: Tracks) -> None:
         """Report that a piece is complete."""
         piece.sizes = tuple(tracks.sizes)
-        if tracks.is_stored:
-            piece.stored = tracks.finish()
-            self._free.append(tracks)
-        else:
+        piece.stored = tracks.finish()
+        if piece.stored is None:
             self._held[piece.id] = tracks
-        self._link.send(coordinator.PieceEncoded(piece))
+        else:
+            self._free.append(tracks)
+        self._link.send(piece)
 
     def _move(self, piece: PieceId, files: TrackFiles, begins: Sequence[int]) -> None:
         """Write a piece that waits in memory to files, and report it."""
         tracks = self._held.pop(piece)
         tracks.store(files, begins)
         self._free.append(tracks)
-        self._link.send(coordinator.PieceStored(piece, tracks.finish()))
+        stored = tracks.finish()
+        assert stored is not None
+        self._link.send(coordinator.PieceStored(piece, stored))
 
     def _overflow(self, tracks: Tracks, more: int) -> None:
         """Put an unfinished piece into a spill if it would take too much memory."""
@@ -422,16 +380,25 @@ class Worker:
     def _new_spill(self, piece: PieceId) -> tuple[TrackFiles, tuple[int, ...]]:
         """New files for a piece that has no place yet, and the offsets of its tracks there."""
         name = "{}{}-{}".format(SPILL, *piece)
-        tracks = self._job.tracks
-        return TrackFiles(self._job.folder, name, tracks, new=True), (0,) * len(tracks)
+        return TrackFiles(self._job, name, new=True), (0,) * len(self._job.tracks)
 
     def _copy(self, task: coordinator.StorePiece) -> None:
-        assert task.stored is not None
-        with closing(TrackFiles(self._job.folder, task.stored.place, self._job.tracks)) as spill:
-            target = self._file_of(task.id)
-            stored = copy_piece(spill, task.stored, task.sizes, target, task.begins)
-        if stored is None:
-            raise _not_as_written(f"{spill.paths[0]} and the files beside it")
+        """Copy a piece from its spill. OutputError if it is not there as it was written."""
+        stored, target, sums = task.stored, self._file_of(task.id), []
+        assert stored is not None
+        with closing(TrackFiles(self._job, stored.place)) as spill:
+            for track, (begin, size) in enumerate(zip(stored.begins, task.sizes, strict=True)):
+                had, has = BlockSums(begin), BlockSums(task.begins[track])
+                with cannot_write(spill.paths[track]):
+                    for data in read_blocks(spill.files[track], begin, begin + size):
+                        had.add(data)
+                        target.write(track, data, has.at)
+                        has.add(data)
+                if had.at != begin + size or had.finish() != stored.sums[track]:
+                    raise _not_as_written(f"{spill.paths[0]} and the files beside it")
+                start_writeback(target.files[track], task.begins[track], size)
+                sums.append(has.finish())
+        stored = Stored(target.name, task.begins, tuple(sums))
         self._link.send(coordinator.PieceStored(task.id, stored))
 
     def _sum(self, block: coordinator.SharedBlock) -> bytes:
@@ -558,7 +525,9 @@ class Meter:
         if not now and clock - self._shown < _SHOWN_SECONDS:
             return
         self._shown = clock
-        sums = self._sums()
+        counts_of_workers = [np.frombuffer(values, np.int64) for values in self.shared]
+        sums: npt.NDArray[np.int64] = np.sum(counts_of_workers, axis=0)
+        sums[:_COUNTS] += self._own
         busy = sums[_COUNTS : -len(_PLACE)]
         counts = dict(zip(_NAMES, sums[:_COUNTS].tolist(), strict=True))
         done = min(counts.pop("bytes_read"), self._bytes_total)
@@ -573,9 +542,3 @@ class Meter:
                 **counts,
             )
         )
-
-    def _sums(self) -> npt.NDArray[np.int64]:
-        counts = [np.frombuffer(values, np.int64) for values in self.shared]
-        sums: npt.NDArray[np.int64] = np.sum(counts, axis=0)
-        sums[:_COUNTS] += self._own
-        return sums

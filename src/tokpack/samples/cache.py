@@ -41,6 +41,11 @@ def canonical_json(value: Any) -> bytes:
     return text.encode()
 
 
+def _digest(value: Any) -> str:
+    """The XXH3-128 of the canonical text of a value, in hex."""
+    return xxhash.xxh3_128_hexdigest(canonical_json(value))
+
+
 def versioned(digits: str) -> str:
     """The form of a fingerprint in files and messages, which begins with its version."""
     return f"v{FINGERPRINT_VERSION}:{digits}"
@@ -48,7 +53,7 @@ def versioned(digits: str) -> str:
 
 def identify(value: Any) -> str:
     """The fingerprint of the samples that ``value`` decides."""
-    return versioned(xxhash.xxh3_128_hexdigest(canonical_json(value)))
+    return versioned(_digest(value))
 
 
 VERSION = 2
@@ -144,8 +149,7 @@ class IndexCache:
         """The path of the JSON for these arrays, whether it exists or not. If it exists, all files
         do.
         """
-        key = xxhash.xxh3_128_hexdigest(canonical_json([kind, VERSION, settings]))
-        return os.path.join(self.folder, f"{kind}-{key}.json")
+        return os.path.join(self.folder, f"{kind}-{_digest([kind, VERSION, settings])}.json")
 
     def entry(
         self, kind: str, settings: Mapping[str, Any], build: Callable[[], Iterable[ChunkedArray]]
@@ -186,8 +190,15 @@ def _array_path(path: str, name: str) -> str:
 def _write(
     path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[ChunkedArray]
 ) -> None:
-    """Write all files of an entry, each whole or not at all; the JSON gets its name last."""
-    _remove_leftovers(path)
+    """Write all files of an entry, each whole or not at all; the JSON gets its name last.
+
+    Unfinished files of killed processes are removed from the folder, of any entry: those of a
+    living process were written to lately.
+    """
+    for name in glob(f"{escape(os.path.dirname(path))}/*.????????{UNFINISHED}"):
+        with suppress(OSError):
+            if time.time() - os.stat(name).st_mtime > _LEFT_SECONDS:
+                os.unlink(name)
     unique = os.urandom(4).hex()  # without locks, others may write the same entry now
     sums, paths = {}, []
     with AtomicFiles() as files:
@@ -198,26 +209,10 @@ def _write(
             sums[part.name] = state.hexdigest()
         facts = {"kind": kind, "settings": settings, "arrays": sums}
         paths.append(path)
-        files.write(f"{path}.{unique}", [canonical_json(facts | {"checksum": _checksum(facts)})])
+        files.write(f"{path}.{unique}", [canonical_json(facts | {"checksum": _digest(facts)})])
         files.seal()
         for name in paths:
             rename(f"{name}.{unique}{UNFINISHED}", name)
-
-
-def _remove_leftovers(path: str) -> None:
-    """Remove unfinished files of killed processes from the folder, of any entry.
-
-    The files of a living process were written to lately.
-    """
-    for name in glob(f"{escape(os.path.dirname(path))}/*.????????{UNFINISHED}"):
-        with suppress(OSError):
-            if time.time() - os.stat(name).st_mtime > _LEFT_SECONDS:
-                os.unlink(name)
-
-
-def _checksum(facts: Mapping[str, Any]) -> str:
-    """The checksum of an entry's JSON without its own key."""
-    return xxhash.xxh3_128_hexdigest(canonical_json(facts))
 
 
 def _summed(chunks: Iterable[bytes], state: xxhash.xxh3_128) -> Iterator[bytes]:
@@ -235,27 +230,23 @@ def _open(path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
         here = canonical_json([facts.get("kind"), facts.get("settings")])
         if here != canonical_json([kind, settings]):
             raise CacheError(f"{path}: is of other settings than its name says")
-        if facts.pop("checksum", None) != _checksum(facts):
+        if facts.pop("checksum", None) != _digest(facts):
             raise CacheError(f"{path}: its checksum is wrong")
         arrays = {}
         for name, checksum in facts["arrays"].items():
-            _verify_once(_array_path(path, name), checksum)
-            mapped = np.load(_array_path(path, name), mmap_mode="r", allow_pickle=False)
+            file = _array_path(path, name)
+            status = os.stat(file)
+            identity = (file, status.st_ino, status.st_mtime_ns, status.st_size)
+            if identity not in _verified:
+                if digest_file(file)["xxh3_128"] != checksum:
+                    raise CacheError(f"{file}: its checksum is wrong")
+                _verified.add(identity)
+            mapped = np.load(file, mmap_mode="r", allow_pickle=False)
             arrays[name] = np.asarray(mapped)
         return arrays
     except (CacheError, InputError, OSError, AttributeError, KeyError, ValueError) as error:
         _log_once(f"{path} is built again: {error}")
         return None
-
-
-def _verify_once(path: str, checksum: str) -> None:
-    """Check a file, unless this process has done so. CacheError, InputError, OSError."""
-    status = os.stat(path)
-    identity = (path, status.st_ino, status.st_mtime_ns, status.st_size)
-    if identity not in _verified:
-        if digest_file(path)["xxh3_128"] != checksum:
-            raise CacheError(f"{path}: its checksum is wrong")
-        _verified.add(identity)
 
 
 @contextmanager

@@ -206,10 +206,6 @@ class FillInTheMiddle:
         data = [text.encode() for text in texts]
         edges = np.cumsum([0, *map(len, data)], dtype=np.int64)
         spans = np.stack([edges[:-1], edges[1:]], axis=1)
-        encoded = self._encoder().encode(np.frombuffer(b"".join(data), np.uint8), spans)
-        return np.split(encoded.ids.astype(np.int64), np.cumsum(encoded.lengths)[:-1])
-
-    def _encoder(self) -> Encoder:
         encoder: Encoder | None = getattr(self._local, "encoder", None)
         if encoder is None:
             assert self._fim.tokenizer is not None
@@ -218,15 +214,16 @@ class FillInTheMiddle:
                 dtype="int32", append_eod=False, special_tokens="encode"
             )
             self._local.encoder = encoder
-        return encoder
+        encoded = encoder.encode(np.frombuffer(b"".join(data), np.uint8), spans)
+        return np.split(encoded.ids.astype(np.int64), np.cumsum(encoded.lengths)[:-1])
 
 
+@dataclass
 class _Draw:
     """The random numbers of a sample: four for each document, each for one decision."""
 
-    def __init__(self, key: int) -> None:
-        self._key = key
-        self._document = 0
+    _key: int
+    _document: int = 0
 
     def go_on(self) -> None:
         """Continue with the numbers of the next document."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.dataset import MMapIndexedDataset, Shard, ViewIndex
+    from tokpack.dataset import MMapIndexedDataset, Shard
     from tokpack.dataset.mapped import Tokens
     from tokpack.samples.orders.rows import Counts, Rows
     from tokpack.storage.objects.urls import StoredObject
@@ -215,7 +215,11 @@ class Gatherer:
         """For each shard: the places of its rows, and these rows with the shard's numbers of
         sequences.
         """
-        based = rows if self._view is None else self._base_rows(self._view, rows)
+        try:
+            based = rows if self._view is None else self._view.base_rows(rows)
+        except IndexError:
+            wrong = (rows[:, 0] < 0) | (rows[:, 0] >= len(self._dataset))
+            raise _broken(self._dataset, *rows[wrong][0].tolist()) from None
         inside = (based[:, 0] >= 0) & (based[:, 0] < self._starts[-1])
         if not inside.all():
             raise _broken(self._dataset, *rows[~inside][0].tolist())
@@ -223,14 +227,6 @@ class Gatherer:
             shard_rows = based[here]
             shard_rows[:, 0] = sequences
             yield self._shard(number), here, shard_rows
-
-    def _base_rows(self, view: ViewIndex, rows: Rows) -> Rows:
-        """The rows with the numbers that their sequences have in the datasets of a view."""
-        try:
-            return view.base_rows(rows)
-        except IndexError:
-            wrong = (rows[:, 0] < 0) | (rows[:, 0] >= len(self._dataset))
-            raise _broken(self._dataset, *rows[wrong][0].tolist()) from None
 
     def _fetch(self, rows: Rows) -> Fetch | BlockFetch:
         spans, blocks = [], []

@@ -170,7 +170,12 @@ class SampleIterator(IterableStyle[B]):
         prefetch: int = 0,
     ) -> None:
         if not hasattr(dataset, "fingerprint") or not hasattr(dataset, "__len__"):
-            raise UsageError(_no_dataset(dataset))
+            advice = "has no samples: give a GPTDataset, or the train of open_blend"
+            if isinstance(dataset, str):
+                advice = f"is a name: give the samples, as GPTDataset({dataset!r}, sequence_length)"
+            elif hasattr(dataset, "train"):
+                advice = "has several datasets: give one, as its .train"
+            raise UsageError(f"{dataset!r} {advice}")
         group = getattr(dataset, "group", 1)
         if micro_batch_size % group:
             raise UsageError(
@@ -292,15 +297,6 @@ class SampleIterator(IterableStyle[B]):
         if batch is None:
             return (collate([self._dataset[number] for number in numbers]) for numbers in batches)
         return map(batch, asked_ahead(self._dataset, batches))
-
-
-def _no_dataset(value: object) -> str:
-    """The advice for a value that is no dataset of samples."""
-    if isinstance(value, str):
-        return f"{value!r} is a name: give the samples, as GPTDataset({value!r}, sequence_length)"
-    if hasattr(value, "train"):
-        return f"{value!r} has several datasets: give one, as its .train"
-    return f"{value!r} has no samples: give a GPTDataset, or the train of open_blend"
 
 
 def fingerprint_of(dataset: Samples, consumed: int) -> str:

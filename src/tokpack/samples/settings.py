@@ -65,7 +65,11 @@ def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | N
         ends = [round(edge * float(documents)) for edge in edges]
         ranges = list(pairwise(ends))
     else:
-        ranges = _classic(shares, documents)
+        # Round each share by itself; then move all ends by the difference of their sum.
+        ends = [0, *accumulate(round(share * float(documents)) for share in shares)]
+        missed = ends[-1] - documents
+        ends[1:] = [min(max(end - missed, 0), documents) for end in ends[1:]]
+        ranges = list(pairwise(ends))
     return [pair if pair[0] < pair[1] else None for pair in ranges]
 
 
@@ -135,14 +139,6 @@ def _shares(text: str) -> list[Any]:
     if not 0 < total < float("inf"):
         raise UsageError(f"split {text!r}: the weights add up to {total}")
     return [weight / total for weight in weights]
-
-
-def _classic(shares: list[float], documents: int) -> list[Range]:
-    """Round each share by itself; then move all ends by the difference of their sum."""
-    ends = [0, *accumulate(round(share * float(documents)) for share in shares)]
-    missed = ends[-1] - documents
-    ends[1:] = [min(max(end - missed, 0), documents) for end in ends[1:]]
-    return list(pairwise(ends))
 
 
 LONGEST_PACKED = 2**24 - 1  # tokens of a sample with packed documents
@@ -281,8 +277,17 @@ class Settings(SampleSettings):
                 f"{option('packing', self.packing)} goes with {option('order', rules.order)}, not "
                 f"{self.order!r}"
             )
-        if self.pad_to_multiple_of != 1:
-            self._check_multiple()
+        multiple = self.pad_to_multiple_of
+        if self.seq_length % multiple:
+            raise UsageError(
+                f"{option('pad_to_multiple_of')} is {multiple}, expected a divisor of "
+                f"{option('seq_length')}, {self.seq_length}"
+            )
+        if multiple != 1 and (rules.order != "stateless" or self.fim is not None):
+            raise UsageError(
+                f"{option('pad_to_multiple_of')} is for packed documents, such as with "
+                f"{option('packing', 'best_fit')}, and not for fim"
+            )
         if rules.order == "stateless" and self.seq_length > LONGEST_PACKED:
             raise UsageError(
                 f"{option('seq_length')} is {self.seq_length}: documents are packed into "
@@ -293,19 +298,6 @@ class Settings(SampleSettings):
             raise UsageError(
                 f"{option('packing', self.packing)} needs samples, which NeoX takes from its "
                 "training iterations, add_extra_token and drop_last"
-            )
-
-    def _check_multiple(self) -> None:
-        multiple = self.pad_to_multiple_of
-        if self.seq_length % multiple:
-            raise UsageError(
-                f"{option('pad_to_multiple_of')} is {multiple}, expected a divisor of "
-                f"{option('seq_length')}, {self.seq_length}"
-            )
-        if self.packing_rules.order != "stateless" or self.fim is not None:
-            raise UsageError(
-                f"{option('pad_to_multiple_of')} is for packed documents, such as with "
-                f"{option('packing', 'best_fit')}, and not for fim"
             )
 
     @property

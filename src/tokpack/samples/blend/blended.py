@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from functools import partial
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -119,11 +120,12 @@ class ListedOrder:
         return np.bincount(self._datasets[:size], minlength=self._n)
 
 
+@dataclass(frozen=True)
 class GroupedOrder:
-    """The order of a blend in which ``group`` consecutive samples come from one dataset."""
+    """The order of a blend in which ``_group`` consecutive samples come from one dataset."""
 
-    def __init__(self, order: BlendOrder, group: int) -> None:
-        self._order, self._group = order, group
+    _order: BlendOrder
+    _group: int
 
     def locate(self, number: int, /) -> tuple[int, int]:
         """The dataset of sample ``number``, and the number of the sample in it."""
@@ -154,16 +156,6 @@ def blend_order(phases: Sequence[Phase], group: int = 1) -> BlendOrder:
     if len(phases) == 1 and all(phases[0].shares):
         return _core.BlendOrder(np.array(phases[0].shares, np.float64))
     return ScheduledOrder(phases)
-
-
-def position(order: BlendOrder, dataset: int, index: int) -> int:
-    """The number in the blend of sample ``index`` of a dataset: the inverse of ``locate``."""
-    if isinstance(order, ListedOrder):
-        return order.position(dataset, index)
-    end = 1
-    while order.counts(end)[dataset] <= index:
-        end *= 2
-    return bisect_left(range(1, end), index + 1, key=lambda g: int(order.counts(g)[dataset]))
 
 
 def longest(order: BlendOrder, lengths: Sequence[int]) -> int:
@@ -230,7 +222,6 @@ class BlendedDataset(SampleDataset):
         self.on_store: bool = any(one.on_store for one in self.datasets)
         tokenizers = (one.tokenizer for one in self.datasets if one.tokenizer is not None)
         self.tokenizer: dict[str, Any] | None = next(tokenizers, None)
-        self._endless = rules_of(self.order).endless
         if size is not None and size < 1:
             raise UsageError(f"size is {size}, expected 1 or more")
         lengths = [len(dataset) for dataset in self.datasets]
@@ -251,13 +242,27 @@ class BlendedDataset(SampleDataset):
             self._changes = rows
         self.schedule = [Phase(number, self._normalised(row)) for number, row in rows]
         self.weights = list(self.schedule[0].shares)
-        self._order = self._new_order(size)
-        if isinstance(self._order, ListedOrder):
-            self._size = self._order.size
-            self._check_limits()
-        else:
+        self._order: BlendOrder
+        self.limit: int | None = None
+        if rules_of(self.order).endless:
+            if fused:
+                raise UsageError("fused: the stateless order is the same on all processors")
+            self._order = blend_order(self.schedule, self.group)
             self._size = longest(self._order, lengths) if size is None else size
-        self.limit: int | None = None if self._endless else self._size
+            return
+        if size is None and self._weights is not None:
+            raise UsageError(f"a blend in the order {self.order} with weights needs a size")
+        # Weights are not normalized here, because the programs round their sum in their own way.
+        shares = lengths if self._weights is None else self._weights
+        arrays = megatron_blend(shares, size, self.order, fused=fused)
+        self._order = order = ListedOrder(*arrays, len(lengths))
+        self.limit = self._size = order.size
+        for dataset, count in zip(self.datasets, self.counts(self._size), strict=True):
+            if dataset.limit is not None and count > dataset.limit:
+                raise UsageError(
+                    f"{dataset.path_prefix}: a blend of {self._size} takes {count} samples of it, "
+                    f"which has {dataset.limit}: open it with {option('samples', count)} or more"
+                )
 
     def empty(self, samples: int, *, labels: bool = False) -> Batch:
         """The arrays of a batch whose values are not set yet; with ``labels`` also for labels."""
@@ -299,7 +304,13 @@ class BlendedDataset(SampleDataset):
 
     def position(self, dataset: int, index: int) -> int:
         """The number in the blend of sample ``index`` of a dataset: the inverse of ``locate``."""
-        return position(self._order, dataset, index)
+        order = self._order
+        if isinstance(order, ListedOrder):
+            return order.position(dataset, index)
+        end = 1
+        while order.counts(end)[dataset] <= index:
+            end *= 2
+        return bisect_left(range(1, end), index + 1, key=lambda g: int(order.counts(g)[dataset]))
 
     def counts(self, size: int) -> list[int]:
         """How many of the first ``size`` samples each dataset gives."""
@@ -335,7 +346,12 @@ class BlendedDataset(SampleDataset):
             consumed = None
         phases = [s for s in self.schedule if consumed is None or s.first < max(consumed, 1)]
         counts = [None] * len(self.datasets) if consumed is None else self.counts(consumed)
-        prints = [_past(*pair) for pair in zip(self.datasets, counts, strict=True)]
+        prints = [
+            one.fingerprint
+            if count is None or not isinstance(one, BlendedDataset)
+            else one.fingerprint_at(count)
+            for one, count in zip(self.datasets, counts, strict=True)
+        ]
         blend: dict[str, Any] = {
             "phases": [
                 (first, [pair for pair in zip(prints, shares, strict=True) if pair[1]])
@@ -360,33 +376,6 @@ class BlendedDataset(SampleDataset):
                     f"{share / total:g}, expected {SMALLEST_SHARE:g} or more: leave it out"
                 )
         return tuple(share / total for share in scaled)
-
-    def _new_order(self, size: int | None) -> BlendOrder | ListedOrder:
-        if self._endless:
-            if self._fused:
-                raise UsageError("fused: the stateless order is the same on all processors")
-            return blend_order(self.schedule, self.group)
-        lengths = [len(dataset) for dataset in self.datasets]
-        if size is None and self._weights is not None:
-            raise UsageError(f"a blend in the order {self.order} with weights needs a size")
-        # Weights are not normalized here, because the programs round their sum in their own way.
-        weights = lengths if self._weights is None else self._weights
-        arrays = megatron_blend(weights, size, self.order, fused=self._fused)
-        return ListedOrder(*arrays, len(lengths))
-
-    def _check_limits(self) -> None:
-        for dataset, count in zip(self.datasets, self.counts(self._size), strict=True):
-            if dataset.limit is not None and count > dataset.limit:
-                raise UsageError(
-                    f"{dataset.path_prefix}: a blend of {self._size} takes {count} samples of it, "
-                    f"which has {dataset.limit}: open it with {option('samples', count)} or more"
-                )
-
-
-def _past(dataset: GPTDataset | BlendedDataset, consumed: int | None) -> str:
-    if consumed is None or not isinstance(dataset, BlendedDataset):
-        return dataset.fingerprint
-    return dataset.fingerprint_at(consumed)
 
 
 def _check_alike(datasets: Sequence[GPTDataset | BlendedDataset]) -> None:

@@ -68,15 +68,9 @@ def _open(name: str) -> MMapIndexedDataset:
         raise InputError(
             f"{dataset.path_prefix}: no tokens in it: leave it out, or encode it again"
         )
-    _check_sizes(dataset)
-    return dataset
-
-
-def _check_sizes(dataset: MMapIndexedDataset) -> None:
-    """Compare the sizes of the files with those in the manifest, if there is one."""
     manifest, prefix = dataset.manifest, dataset.path_prefix
     if manifest is None or manifest.pieces is not None:  # a virtual dataset checks pieces itself
-        return
+        return dataset
     for shard in dataset.shards():
         sizes = {
             bin_path(prefix): (shard.tokens.nbytes, manifest.bin["bytes"]),
@@ -88,6 +82,7 @@ def _check_sizes(dataset: MMapIndexedDataset) -> None:
                     f"{path} has {size:,} bytes, its manifest says {recorded:,}: the dataset is "
                     f"not what was written; `tokpack verify {prefix}` says more"
                 )
+    return dataset
 
 
 def marks(dataset: MMapIndexedDataset) -> dict[str, str | None]:

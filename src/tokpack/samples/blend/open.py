@@ -85,16 +85,12 @@ takes_settings(open_blend)
 
 
 def _open(mixture: Mixture) -> Samples:
-    if len(mixture.portions) == 1 and not _is_blend_of_one(mixture):
-        return _dataset(mixture, mixture.portions[0], _size(mixture))
-    return _stateless(mixture) if mixture.spec.rules.endless else _of_other_program(mixture)
-
-
-def _is_blend_of_one(mixture: Mixture) -> bool:
-    """Whether Megatron-core would blend one dataset: it has a weight, and purposes share it."""
     spec = mixture.spec
-    apart = not spec.rules.endless and bool(spec.valid or spec.test)
-    return mixture.weights is not None and not apart
+    # Megatron-core would blend one dataset, too, where it has a weight and purposes share it.
+    apart = not spec.rules.endless and (spec.valid or spec.test)
+    if len(mixture.portions) == 1 and (mixture.weights is None or apart):
+        return _dataset(mixture, mixture.portions[0], _size(mixture))
+    return _stateless(mixture) if spec.rules.endless else _of_other_program(mixture)
 
 
 def _size(mixture: Mixture) -> int | None:
@@ -187,7 +183,16 @@ def prebuild(plan: BlendPlan, folder: str | os.PathLike[str]) -> Iterator[Cached
             continue
         for dataset in samples.datasets if isinstance(samples, BlendedDataset) else [samples]:
             assert not isinstance(dataset, BlendedDataset)  # open_blend does not nest blends
-            yield _cached_index(part, dataset, os.fspath(folder))
+            entry, index = dataset.cached, (part, dataset.path_prefix, dataset.order, len(dataset))
+            if entry is None:
+                yield CachedIndex(*index)
+            elif entry.path is None:
+                raise OutputError(
+                    f"the index of {dataset.path_prefix} cannot be written: choose another folder "
+                    f"than {os.fspath(folder)}, or make room for {entry.size:,} bytes in it"
+                )
+            else:
+                yield CachedIndex(*index, entry.size, entry.seconds, entry.path, entry.built)
 
 
 def index_files(
@@ -239,18 +244,6 @@ def index_files(
     )
     datasets = [portion.dataset for portion in train.portions]
     return write_index_files(folder, request, datasets, overwrite=overwrite, inputs=inputs)
-
-
-def _cached_index(part: str, dataset: GPTDataset, folder: str) -> CachedIndex:
-    entry, index = dataset.cached, (part, dataset.path_prefix, dataset.order, len(dataset))
-    if entry is None:
-        return CachedIndex(*index)
-    if entry.path is None:
-        raise OutputError(
-            f"the index of {dataset.path_prefix} cannot be written: choose another folder than "
-            f"{folder}, or make room for {entry.size:,} bytes in it"
-        )
-    return CachedIndex(*index, entry.size, entry.seconds, entry.path, entry.built)
 
 
 def _rename(prefix: str, renamed: Mapping[str, str]) -> str:

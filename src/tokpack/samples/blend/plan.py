@@ -276,19 +276,17 @@ class Mixture:
         It is a token, the tokens of an average document, those of a trained token, or all of them.
         """
         if self.spec.by == "trained":
-            return self._size(portion) / self._trained(portion)
+            trained = portion.tokens if self.spec.loss == "all" else portion.trained
+            if not trained:
+                raise UsageError(
+                    f"{portion.prefix}: no token of it is trained in {self.name}, so it can have "
+                    "no share of the trained tokens: leave it out, or give "
+                    f"{option('by', 'tokens')}"
+                )
+            return self._size(portion) / trained
         if self.spec.by == "documents":
             return self._size(portion) / portion.documents
         return self._size(portion) if self.spec.by == "epochs" else 1.0
-
-    def _trained(self, portion: Portion) -> int:
-        trained = portion.tokens if self.spec.loss == "all" else portion.trained
-        if not trained:
-            raise UsageError(
-                f"{portion.prefix}: no token of it is trained in {self.name}, so it can have no "
-                f"share of the trained tokens: leave it out, or give {option('by', 'tokens')}"
-            )
-        return trained
 
 
 def root(value: float, temperature: float) -> float:
@@ -563,7 +561,7 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
                 "share": share,
                 "samples": samples,
                 "epochs": epochs,
-                "tokenizer": _tokenizer_name(portion.dataset),
+                "tokenizer": portion.dataset.tokenizer and portion.dataset.tokenizer.get("name"),
                 **marks(portion.dataset),
                 "labels": None if portion.labels is None else portion.labels.path_prefix,
             }
@@ -571,10 +569,6 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
         ],
         "missing": [portion.prefix for portion in mixture.missing],
     }
-
-
-def _tokenizer_name(dataset: MMapIndexedDataset) -> object:
-    return None if dataset.tokenizer is None else dataset.tokenizer.get("name")
 
 
 def cap_epochs(plan: BlendPlan, most: float) -> BlendPlan:

@@ -81,7 +81,9 @@ class BlendSpec(SampleSettings):
 
     def changed(self, **changes: Unpack[BlendOptions]) -> BlendSpec:
         """The same request with other settings; one length replaces another."""
-        check_names(changes)
+        for name in changes:
+            if name not in OPTIONS:
+                raise UsageError(unknown(f"a blend has no setting {name!r}", name, OPTIONS))
         values: dict[str, Any] = {**changes}
         if any(values.get(name) is not None for name in LENGTHS):
             values = {**dict.fromkeys(LENGTHS), **values}
@@ -133,13 +135,6 @@ def plain_option(value: Any) -> Any:
     if "tokenizer" in values:
         raise UsageError("FIM with a tokenizer cannot be written down: give it to open_blend")
     return values
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Raise UsageError for an unknown setting, with the most similar one."""
-    for name in names:
-        if name not in OPTIONS:
-            raise UsageError(unknown(f"a blend has no setting {name!r}", name, OPTIONS))
 
 
 def unknown(message: str, word: str, words: Iterable[str]) -> str:

@@ -45,8 +45,9 @@ _OLD_NAMES = {
     "document_index": "doc_idx",
     "sample_index": "sample_idx",
     "shuffle_index": "shuffle_idx",
+    "dataset_index": "index",
+    "dataset_sample_index": "sample_index",
 }
-_OLD_BLEND_NAMES = {"dataset_index": "index", "dataset_sample_index": "sample_index"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,12 +184,12 @@ class _Writer:
             paths = self._write_core(self._core_key(number, count), parts)
         elif request.order == "microsoft":
             text = self._microsoft_text(number, count, key.epochs)
-            paths = self._write_old(_md5(text), parts, _OLD_NAMES, text)
+            paths = self._write_old(_md5(text), parts, text)
         else:
             packing = "_packedpi" if request.order == "neox" else ""
             start = f"{os.path.basename(request.paths[number])}_{self._part}_indexmap_{count}ns"
             start += f"_{length}sl_{request.seed}s{packing}"
-            paths = self._write_old(start, parts, _OLD_NAMES)
+            paths = self._write_old(start, parts)
         name = f"{request.paths[number]} {self._part}"
         return key, _index_files(name, paths, key.samples, began)
 
@@ -213,7 +214,7 @@ class _Writer:
             ]
             text = "\n\n".join(["Blendable dataset", "Datasets:\n" + texts[0], *texts[1:], ""])
             text += f"Weights: {normalise(weights)}\nSize: {size}\n"
-            paths = self._write_old(_md5(text), arrays, _OLD_BLEND_NAMES, text)
+            paths = self._write_old(_md5(text), arrays, text)
         else:
             key = {
                 "class": "BlendedDataset",
@@ -273,10 +274,9 @@ class _Writer:
         self,
         start: str,
         parts: Iterable[ChunkedArray],
-        names: Mapping[str, str],
         text: str | None = None,
     ) -> list[str]:
-        files = ((f"{start}_{names[part.name]}.npy", part.npy()) for part in parts)
+        files = ((f"{start}_{_OLD_NAMES[part.name]}.npy", part.npy()) for part in parts)
         description = [] if text is None else [(f"{start}.dsc", [text.encode()])]
         return self._put(chain(files, description))
 

@@ -102,10 +102,6 @@ class NeoxPackedOrder(Order):
         counts = np.array([len(some) for some in rows], np.int64)
         return np.concatenate([np.empty((0, 3), np.int64), *rows]), counts
 
-    def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """As ``Order.find``, among the samples that exist."""
-        return super().find(sequences, min(samples, self.samples))
-
     def _pack(self, documents: Iterator[int]) -> tuple[list[int], list[int]]:
         """The documents, and the first one of each sample among them; the last number begins no
         sample.

@@ -267,10 +267,6 @@ class MegatronOrder(Order):
         except ValueError as error:
             raise FormatError(f"the index of the order {self.flavour} is broken: {error}") from None
 
-    def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """As of every order, of the samples that there are."""
-        return super().find(sequences, min(samples, self.samples))
-
 
 @dataclass(frozen=True, slots=True)
 class BlendRequest:

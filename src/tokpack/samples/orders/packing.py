@@ -128,8 +128,11 @@ class PackedOrder(EpochOrder):
                 f"sequences {data.begin} to {data.end}: none has two tokens in a sample of "
                 f"{seq_length + extra}, so there is nothing to predict"
             )
-        self.stats = _stats(arrays["totals"], self.samples, seq_length + extra)
-        self.tokens = self.stats.tokens
+        self.tokens, left_out, pieces, placed, labels, cut, short = arrays["totals"].tolist()
+        padding = samples * (seq_length + extra) - placed
+        self.stats = PackingStats(
+            samples, pieces, self.tokens, left_out, placed, labels, padding, cut, short
+        )
         self._orders = Epochs(
             lambda epoch: _core.Permutation(samples, _core.mix(*data.key, epoch, _SAMPLES))
         )
@@ -144,12 +147,6 @@ class PackedOrder(EpochOrder):
         order = self._orders[0]  # any epoch will do: samples have the same documents in all
         stored = [order.at(number) for number in Order.find(self, sequences, self.samples)]
         return lambda epoch: map(self._orders[epoch].inverse, stored)
-
-
-def _stats(totals: npt.NDArray[np.int64], samples: int, capacity: int) -> PackingStats:
-    tokens, left_out, pieces, placed, labels, cut, short = totals.tolist()
-    padding = samples * capacity - placed
-    return PackingStats(samples, pieces, tokens, left_out, placed, labels, padding, cut, short)
 
 
 # Pairs of documents, a chosen and a rejected answer, are two samples that follow each other.
@@ -201,9 +198,6 @@ class PairOrder(EpochOrder):
         self._orders = Epochs(
             lambda epoch: _core.Permutation(len(pairs), _core.mix(*data.key, epoch, _PAIRS))
         )
-
-    def _locate_one(self, epoch: int, place: int) -> Rows:
-        return self._locate_in(epoch, np.array([place], np.int64))[0]
 
     def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
         pairs, second = np.divmod(places, 2)

@@ -85,12 +85,13 @@ class Order(ABC):
         """
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Those of the first ``samples`` samples that have tokens of any of ``sequences``, in
-        order.
+        """Those of the first ``samples`` samples, of as many as there are, that have tokens of any
+        of ``sequences``, in order.
 
         Here every sample is located, which takes some tenths of a microsecond each; an order with
         an inverse computes them by that.
         """
+        samples = min(samples, self.samples)
         for begin in range(0, samples, _CHUNK):
             numbers = np.arange(begin, min(begin + _CHUNK, samples))
             rows, counts = self.locate_many(numbers)
@@ -172,9 +173,9 @@ class EpochOrder(Order):
             numbers = sorted({first + place for place in places_in(epoch)})
             yield from (number for number in numbers if number < samples)
 
-    @abstractmethod
     def _locate_one(self, epoch: int, place: int) -> Rows:
         """The rows of the sample at ``place`` in an epoch."""
+        return self._locate_in(epoch, np.array([place], np.int64))[0]
 
     @abstractmethod
     def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:

@@ -109,12 +109,11 @@ _STEP = 1 << 20  # lengths that are read together
 class _Epoch(NamedTuple):
     """An epoch: its B blocks in order, cut into W windows.
 
-    ``blocks`` int64 [B]. ``edges``, ``tokens`` and ``samples`` int64 [W + 1] are the numbers of
-    blocks, of tokens, and of samples that begin, before each window and in all.
+    ``blocks`` int64 [B]. ``tokens`` and ``samples`` int64 [W + 1] are the numbers of tokens, and of
+    samples that begin, before each window and in all.
     """
 
     blocks: Int64s
-    edges: Int64s
     tokens: Int64s
     samples: Int64s
 
@@ -152,12 +151,9 @@ class BlockOrder(EpochOrder):
         self.samples = max(self.tokens - data.extra, 0) // data.seq_length
         count = len(self.blocks) - 1
         self._windows_each = windows = -(-count // window_blocks)
-        self._edges = np.arange(windows + 1) * count // max(windows, 1)
+        self._edges = np.arange(windows + 1) * count // max(windows, 1)  # blocks before each window
         self._epochs = Epochs(self._epoch)
         self._windows = Epochs(self._window)  # numbered through all epochs
-
-    def _locate_one(self, epoch: int, place: int) -> Rows:
-        return self._locate_in(epoch, np.array([place]))[0]
 
     def _locate_in(self, epoch: int, places: Int64s) -> tuple[Rows, Counts]:
         parts, owners = zip(*self._runs(epoch, places), strict=True)
@@ -172,9 +168,13 @@ class BlockOrder(EpochOrder):
         )
 
         def places_in(epoch: int) -> Iterator[int]:
+            layout = self._epochs[epoch]
             for sequence in sequences_here:
                 for number in self._cut_from(sequence, epoch):
-                    yield self._mixed_position(number, epoch)
+                    window = int(np.searchsorted(layout.samples, number, side="right")) - 1
+                    before = int(layout.samples[window])
+                    mixed = self._windows[epoch * self._windows_each + window]
+                    yield before + mixed.samples.inverse(number - before)
 
         return places_in
 
@@ -186,12 +186,12 @@ class BlockOrder(EpochOrder):
         tokens = sums[self._edges]
         samples = np.minimum(-(-tokens // self._data.seq_length), self.samples)
         samples[-1] = self.samples  # tokens that are left at the end begin no sample
-        return _Epoch(blocks, self._edges, tokens, samples)
+        return _Epoch(blocks, tokens, samples)
 
     def _window(self, number: int) -> _Window:
         epoch, window = divmod(number, self._windows_each)
         layout = self._epochs[epoch]
-        blocks = layout.blocks[layout.edges[window] : layout.edges[window + 1]]
+        blocks = layout.blocks[self._edges[window] : self._edges[window + 1]]
         firsts, counts = self.blocks[blocks], self.blocks[blocks + 1] - self.blocks[blocks]
         total = int(counts.sum())
         key = (*self._data.key, epoch, window)
@@ -228,8 +228,8 @@ class BlockOrder(EpochOrder):
         block = int(np.searchsorted(self.blocks, sequence, side="right")) - 1
         order = _core.Permutation(len(layout.blocks), _core.mix(*self._data.key, epoch, _BLOCKS))
         place = order.inverse(block)
-        window = int(np.searchsorted(layout.edges, place, side="right")) - 1
-        before = layout.blocks[layout.edges[window] : place]
+        window = int(np.searchsorted(self._edges, place, side="right")) - 1
+        before = layout.blocks[self._edges[window] : place]
         inside = int(np.sum(self.blocks[before + 1] - self.blocks[before]))
         mixed = self._windows[epoch * self._windows_each + window]
         place = mixed.order.inverse(inside + sequence - int(self.blocks[block]))
@@ -238,14 +238,6 @@ class BlockOrder(EpochOrder):
         if begin < end:
             first = max((begin - self._data.extra) // self._data.seq_length, 0)
             yield from range(first, min((end - 1) // self._data.seq_length + 1, self.samples))
-
-    def _mixed_position(self, number: int, epoch: int) -> int:
-        """The place in its epoch of a sample, given by the number that it had when it was cut."""
-        layout = self._epochs[epoch]
-        window = int(np.searchsorted(layout.samples, number, side="right")) - 1
-        before = int(layout.samples[window])
-        mixed = self._windows[epoch * self._windows_each + window]
-        return before + mixed.samples.inverse(number - before)
 
 
 def _blocks(data: OrderInput, block_tokens: int) -> tuple[Int64s, Int64s]:
