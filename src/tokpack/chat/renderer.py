@@ -471,6 +471,8 @@ class _Rendering:
         if span[0] < span[1]:
             document.begins.append(span[0])
             document.unstopped += last == with_token
+        if i not in document.conversation.special:  # nearly all
+            return [span]
         return self._without(document, i, [span], answer)
 
     def _rules_of(self, document: Document, i: int) -> Rules:
@@ -524,6 +526,7 @@ class _Rendering:
         text, header, ends = document.whole.text, self._turns.header, self._ends
         spans: list[Span] = []
         own: dict[int, Span] = {}  # the last block of each answer
+        special = document.conversation.special
         for i, block in self._blocks(document):
             begin, end = block
             if i not in own:
@@ -534,8 +537,10 @@ class _Rendering:
                 begin += len(header)
             rules = self._rules_of(document, i)
             until = end if rules.eot else ends.trim(text, begin, end)[0]
-            one = trained(text, (begin, until), rules)
-            spans += self._without(document, i, [(block[0], begin), one], Answer(begin, end))
+            parts = [(block[0], begin), trained(text, (begin, until), rules)]
+            if i in special:
+                parts = self._without(document, i, parts, Answer(begin, end))
+            spans += parts
         for begin, end in own.values():
             if not text.endswith(ends.tokens, begin, end):
                 last, with_token = ends.trim(text, begin, end)

@@ -88,9 +88,15 @@ def frame_ends(file: int, give_up_at: int) -> Iterator[int]:
 
 
 class Follower:
-    """Follows a stream of compressed bytes, to know whether it ended at the end of a frame."""
+    """Passes compressed bytes to the zstd decoder, and notes whether they end at the end of a
+    frame.
 
-    def __init__(self) -> None:
+    The decoder does not distinguish a frame that is cut off from a whole one. ``read`` gives the
+    next bytes.
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
         self._walk = _walk()
         self._at, self._length, self._frame_begins = next(self._walk)
         self._seen = 0
@@ -98,8 +104,13 @@ class Follower:
         self._lost = False
         self.needs = ""  # why the stream cannot be read, if it lacks a dictionary
 
-    def feed(self, chunk: bytes) -> None:
-        """Follow the next bytes of the stream."""
+    def read(self, size: int) -> bytes:
+        """The next bytes of the stream, at most ``size``."""
+        chunk = self._read(size)
+        self._follow(chunk)
+        return chunk
+
+    def _follow(self, chunk: bytes) -> None:
         base, self._seen = self._seen, self._seen + len(chunk)
         while not self._lost:
             begin = self._at + len(self._header) - base

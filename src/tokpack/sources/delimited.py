@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,7 +119,8 @@ def _batches(
         names = _column_names(source, stream.head, keys)
         values = [name for name in columns if names.count(name) == 1]
         read = list(dict.fromkeys([*keys, *values]))
-        rows = _Rows(keys, values, limits, done, names, as_latin=as_latin)
+        encoding = "latin-1" if as_latin else "utf-8"
+        rows = _Rows(keys, values, limits, done, names, encoding)
         # Latin-1 reads other names from the same bytes.
         called = [name.encode().decode("latin-1") if as_latin else name for name in read]
         file = _WithEnd(stream, is_checked=not (as_latin or source.is_pipe))
@@ -128,7 +130,7 @@ def _batches(
                 read_options=arrow.ReadOptions(
                     use_threads=False,
                     block_size=block_bytes,
-                    encoding="latin-1" if as_latin else "utf8",
+                    encoding=encoding,
                 ),
                 parse_options=arrow.ParseOptions(
                     delimiter=_DELIMITERS[source.format],
@@ -162,40 +164,35 @@ def _batches(
         )
 
 
+@dataclass
 class _Rows:
-    """Turns what pyarrow parses into batches, for the rows after the first ``done``."""
+    """Turns what pyarrow parses into batches, for the rows after the first ``done``.
 
-    def __init__(
-        self,
-        keys: Sequence[str],
-        values: Sequence[str],
-        limits: Limits,
-        done: int,
-        names: Sequence[str],
-        *,
-        as_latin: bool,
-    ) -> None:
-        self._encoding = "latin-1" if as_latin else "utf-8"
-        self.next = 0  # number of the next row, counted from 0
-        self.is_at_end = False
-        self._ragged: dict[int, BadRecord] = {}  # rows of the wrong length, not yet in a batch
-        self._keys = keys
-        self._values = values
-        self._limits = limits
-        self._done = done
-        self._names = names
+    ``next`` is the number of the next row, counted from 0. ``ragged`` are rows of the wrong length
+    that are not yet in a batch.
+    """
+
+    keys: Sequence[str]
+    values: Sequence[str]
+    limits: Limits
+    done: int
+    names: Sequence[str]
+    encoding: str
+    next: int = 0
+    is_at_end: bool = False
+    ragged: dict[int, BadRecord] = field(default_factory=dict)
 
     def add_ragged(self, row: Any) -> str:
         """Note a row with the wrong number of values. pyarrow calls it, maybe some blocks in
         advance.
         """
-        text = row.text.encode(self._encoding)
+        text = row.text.encode(self.encoding)
         if text == _END:
             self.is_at_end = True
         else:
             reason = f"the row has {row.actual_columns} values, not {row.expected_columns}"
             number = row.number - 2  # pyarrow counts from 1, and counts the header
-            self._ragged[number] = BadRecord(number, reason, text[:RAW_BYTES_KEPT])
+            self.ragged[number] = BadRecord(number, reason, text[:RAW_BYTES_KEPT])
         return "skip"
 
     def batches(self, record_batch: Any) -> Iterator[DocumentBatch]:
@@ -204,38 +201,38 @@ class _Rows:
         if rows and record_batch.num_columns and record_batch.column(0)[rows - 1].as_py() == _END:
             self.is_at_end = True
             rows -= 1
-        ragged = np.fromiter(self._ragged, np.int64)
+        ragged = np.fromiter(self.ragged, np.int64)
         lines = np.arange(self.next, self.next + rows + len(ragged), dtype=np.int64)
         lines = lines[~np.isin(lines, ragged)][:rows]
         last = lines[-1] if rows else 0
-        first = int(np.searchsorted(lines, self._done))  # the rows before were read already
+        first = int(np.searchsorted(lines, self.done))  # the rows before were read already
         lines = lines[first:]
-        texts = {key: record_batch.column(key).slice(first, len(lines)) for key in self._keys}
+        texts = {key: record_batch.column(key).slice(first, len(lines)) for key in self.keys}
         values = {
             name: _strings(record_batch.column(name)).slice(first, len(lines))
-            for name in self._values
+            for name in self.values
         }
-        done, limits = 0, self._limits
+        done, limits = 0, self.limits
 
         def place() -> tuple[int, int]:
             return done, limits.block_bytes
 
         for batch in cut_texts(texts, values, limits.max_document_bytes, place):
             done += batch.records
-            batch.table_columns = self._names
+            batch.table_columns = self.names
             for documents in batch.documents.values():
                 documents.lines = lines[documents.lines]
             for record in batch.bad:
                 record.line = int(lines[record.line])
             # With the ragged ones before the last of them.
-            begin, self.next = max(self.next, self._done), int(lines[done - 1]) + 1
+            begin, self.next = max(self.next, self.done), int(lines[done - 1]) + 1
             yield self._with_ragged(batch, begin)
         if rows:
             self.next = int(last) + 1
 
     def _with_ragged(self, batch: DocumentBatch, begin: int) -> DocumentBatch:
-        ragged = [number for number in self._ragged if number < self.next]
-        added = [self._ragged.pop(number) for number in ragged]
+        ragged = [number for number in self.ragged if number < self.next]
+        added = [self.ragged.pop(number) for number in ragged]
         added = [record for record in added if record.line >= begin]
         batch.bad = sorted([*batch.bad, *added], key=lambda record: record.line)
         batch.records += len(added)
@@ -244,9 +241,9 @@ class _Rows:
 
     def rest(self) -> Iterator[DocumentBatch]:
         """The batch of the rows of the wrong length after the last good row."""
-        if self._ragged:
-            begin, self.next = max(self.next, self._done), max(self._ragged) + 1
-            yield self._with_ragged(DocumentBatch(no_documents_of(self._keys), [], 0, 0), begin)
+        if self.ragged:
+            begin, self.next = max(self.next, self.done), max(self.ragged) + 1
+            yield self._with_ragged(DocumentBatch(no_documents_of(self.keys), [], 0, 0), begin)
 
 
 class _WithEnd:

@@ -16,7 +16,7 @@ from tokpack.sources.delimited import read_csv, read_csv_rows
 from tokpack.sources.find import map_concurrently
 from tokpack.sources.json_values import JsonValuesStream
 from tokpack.sources.records import LineReader, count_newlines, only_bad
-from tokpack.sources.rows import TEXT, WholeRecords, json_parser, text_parser, with_text_rows
+from tokpack.sources.rows import TEXT, TextParser, WholeRecords, json_parser, with_text_rows
 from tokpack.sources.streams import (
     FOREVER,
     BoundedStream,
@@ -115,8 +115,7 @@ def parse(
     columns: Columns = (),
 ) -> Iterator[DocumentBatch]:
     """The documents of blocks of lines, whatever has read these; lines count from the first."""
-    make_parser = text_parser if source.format == "text" else json_parser
-    parser = make_parser(keys, columns)
+    parser = (TextParser if source.format == "text" else json_parser)(keys, columns)
     line = 0
     for block in blocks:
         if block.too_long:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tokpack._core import JsonLines, invalid_utf8, split_lines
-from tokpack.errors import UsageError
+from tokpack._core import JsonLines, invalid_utf8
 from tokpack.sources.base import BOM, RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
 from tokpack.sources.json_values import separate_values
 from tokpack.sources.streams import BoundedStream, fill
@@ -150,21 +149,6 @@ class NoKeyError(ValueError):
     def __init__(self, reason: str, keys: Iterable[str]) -> None:
         super().__init__(reason)
         self.keys = tuple(keys)
-
-
-class TextParser:
-    """Each line is a document, blank lines included."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        if len(keys) != 1:
-            raise UsageError(f"plain text has one document a line, not the keys {', '.join(keys)}")
-        self._key = keys[0]
-
-    def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
-        spans = split_lines(block)
-        data = np.frombuffer(block, np.uint8)
-        numbers = np.arange(first_line, first_line + len(spans), dtype=np.int64)
-        return batch_of_texts(self._key, Documents(data, spans, numbers))
 
 
 def only_bad(keys: Sequence[str], record: BadRecord) -> DocumentBatch:

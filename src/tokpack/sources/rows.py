@@ -14,12 +14,12 @@ import numpy as np
 import ujson
 
 from tokpack._core import JsonLines, split_lines
-from tokpack.errors import InputError
+from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, Rows
 from tokpack.sources.records import (
     JsonLinesParser,
     Parser,
-    TextParser,
+    batch_of_texts,
     record_of,
     separated,
     value_at,
@@ -229,13 +229,6 @@ def json_parser(keys: Sequence[str], columns: Columns) -> Parser:
     return JsonLinesParser(keys, columns)
 
 
-def text_parser(keys: Sequence[str], columns: Columns) -> Parser:
-    """The parser of plain text, where each line is a document."""
-    if isinstance(columns, WholeRecords):
-        return _LineParser(columns)
-    return TextParser(keys)
-
-
 class _RecordParser:
     """Takes whole records from JSON lines; their texts are made later."""
 
@@ -266,16 +259,22 @@ class _RecordParser:
         return batch_with_rows(batch, records, np.array(good, np.int64) + first_line, self._whole)
 
 
-class _LineParser:
-    """Takes records from plain text: each line is one, with the only column ``text``."""
+class TextParser:
+    """Each line of plain text is a document, blank lines included; or a row with the only column
+    ``text``.
+    """
 
-    def __init__(self, whole: WholeRecords) -> None:
-        self._parser = TextParser([TEXT])
-        self._whole = whole
+    def __init__(self, keys: Sequence[str], columns: Columns) -> None:
+        keys = [TEXT] if isinstance(columns, WholeRecords) else keys
+        if len(keys) != 1:
+            raise UsageError(f"plain text has one document a line, not the keys {', '.join(keys)}")
+        self._key, self._columns = keys[0], columns
 
     def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
-        """The rows of whole lines, as other parsers return documents."""
-        return with_text_rows(self._parser.parse(block, first_line), self._whole)
+        spans = split_lines(block)
+        numbers = np.arange(first_line, first_line + len(spans), dtype=np.int64)
+        lines = Documents(np.frombuffer(block, np.uint8), spans, numbers)
+        return with_text_rows(batch_of_texts(self._key, lines), self._columns)
 
 
 def with_text_rows(batch: DocumentBatch, columns: Columns) -> DocumentBatch:

@@ -46,19 +46,16 @@ class Pipe:
     def readinto(self, view: memoryview, at: int) -> int:
         """Read bytes from offset ``at`` on, which must be where the caller's last read ended."""
         with self._lock:
-            return self._readinto(view, at)
-
-    def _readinto(self, view: memoryview, at: int) -> int:
-        if self.kept is not None and at < len(self.kept):
-            count = min(len(view), len(self.kept) - at)
-            view[:count] = self.kept[at : at + count]
+            if self.kept is not None and at < len(self.kept):
+                count = min(len(view), len(self.kept) - at)
+                view[:count] = self.kept[at : at + count]
+                return count
+            count = os.readv(self.descriptor, [view])
+            if self.kept is not None:
+                self.kept += view[:count]
+                if len(self.kept) > REPLAY_BYTES:
+                    self.kept = None
             return count
-        count = os.readv(self.descriptor, [view])
-        if self.kept is not None:
-            self.kept += view[:count]
-            if len(self.kept) > REPLAY_BYTES:
-                self.kept = None
-        return count
 
 
 class PipeReader:
@@ -265,29 +262,12 @@ class _Decompressed(DerivedStream):
         )
 
 
-class _ZstdFollower:
-    """Passes compressed bytes to the zstd decoder, and notes whether they end at the end of a
-    frame.
-
-    The decoder does not distinguish a frame that is cut off from a whole one.
-    """
-
-    def __init__(self, raw: RawStream) -> None:
-        self._raw = raw
-        self.frames = Follower()
-
-    def read(self, size: int) -> bytes:
-        chunk = self._raw.read(size)
-        self.frames.feed(chunk)
-        return chunk
-
-
 class ZstdStream(_Decompressed):
     """One or more zstd frames, with windows of up to 2 GiB; skippable frames are skipped."""
 
     def __init__(self, raw: RawStream, name: str) -> None:
         super().__init__(raw, name, "zst")
-        self._followed = _ZstdFollower(raw)
+        self._followed = Follower(raw.read)
         decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
         self._reader = decoder.stream_reader(
             self._followed,  # type: ignore[arg-type]  # anything with read() will do
@@ -302,15 +282,15 @@ class ZstdStream(_Decompressed):
         except zstandard.ZstdError as error:
             if "not enough memory" in str(error):
                 raise MemoryError(f"{self._name}: {error}") from error
-            if self._followed.frames.needs:
+            if self._followed.needs:
                 raise InputError(
-                    f"{self._name}: {self._followed.frames.needs}, without which nobody can read "
+                    f"{self._name}: {self._followed.needs}, without which nobody can read "
                     f"it: {_BY_DICTIONARY}"
                 ) from error
             raise self._corrupt(
                 error, f"fetch or make it again, or if a dictionary is needed, {_BY_DICTIONARY}"
             ) from error
-        if count == 0 and not self._followed.frames.whole:
+        if count == 0 and not self._followed.whole:
             raise self._truncated_error()
         self._given += count
         return count
