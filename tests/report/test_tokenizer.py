@@ -61,7 +61,7 @@ def test_a_native_tokenizer(ranks: Path, tmp_path: Path) -> None:
     assert trial["cold"] > 0 < trial["warm"]
     said = run("tokenizer", ranks, "--pattern", "qwen2", "--on", texts).stdout
     assert "fast path        yes" in said
-    assert "those of the Hugging Face library, on 600 B of text" in said
+    assert "the same as the Hugging Face library's, on 600 B of text" in said
 
 
 def test_the_inside_of_a_sentencepiece_model(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_tokenizer_that_is_not_native(ranks: Path, tmp_path: Path) -> None:
     texts = write_jsonl(tmp_path / "a.jsonl", ["in the thing"])
     said = run("tokenizer", ranks, "--pattern", r"(?>a|ab)c|.", "--on", texts).stdout
     assert "no: its pattern has an atomic group" in said
-    assert "by the reference library itself" in said
+    assert "made by the reference library" in said
     assert "Split (?>a|ab)c|., ByteLevel" in said
     said = run("tokenizer", "--tokenizer-type", "CharLevelTokenizer", "--on", texts).stdout
     assert "pattern" not in said

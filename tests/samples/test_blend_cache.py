@@ -103,7 +103,7 @@ def test_files_of_megatron(
         ),
         (
             ["--megatron-cache", "b", *MEGATRON, *COUNTS, "--tokenizer-ids", "[]"],
-            "neither JSON nor a file",
+            "neither JSON nor a JSON file",
         ),
         (
             ["--megatron-cache", "b", *MEGATRON, *COUNTS, "--tokenizer-ids", "{"],

@@ -157,7 +157,7 @@ def test_a_run_that_was_stopped_and_went_on(data: list[str], tmp_path: Path) -> 
     assert "rank 1, micro batch 0): sample" in texts[0]
     assert f"document 29 of {data[0]}" in run("samples", folder, "--document", "a:29").stdout
     out = run("samples", folder, "--document", f"{data[0]}:29").stdout
-    assert "in none of the" in out
+    assert "not in any of the" in out
     assert "the split keeps it out of training" in out
 
 
@@ -189,7 +189,7 @@ def test_text_with_its_source(finished: Path) -> None:
     out = run("samples", finished, "--sample", 0, 39, 40, "--max-tokens", 0).stdout
     assert "\nsample 0 (step 1, rank 0, micro batch 0): sample 0 of text, epoch 0, " in out
     assert "\nsample 39 (step 5, rank 0, micro batch 3): " in out
-    assert "\nsample 40 (no step takes it): " in out
+    assert "\nsample 40 (in no step): " in out
     (sample,) = shown(finished, "--sample", 0)
     document = sample["documents"][0]
     place = f"{document['source']}:{document['line']}"

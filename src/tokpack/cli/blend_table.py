@@ -91,7 +91,7 @@ def _print_splits(plan: BlendPlan) -> None:
             f"{mixture.documents:,}",
             count_text(mixture.tokens),
             f"{mixture.samples:,}",
-            f"nothing of {', '.join(shown(p.prefix) for p in mixture.missing)}"
+            f"nothing from {', '.join(shown(p.prefix) for p in mixture.missing)}"
             if mixture.missing
             else "",
         ]

@@ -113,7 +113,7 @@ def _cached_row(one: CachedIndex) -> list[str]:
     from tokpack.samples.orders.rules import rules_of
 
     size = seconds = ""
-    where = "nothing is needed" if rules_of(one.order).endless else "not kept: made when opened"
+    where = "nothing is needed" if rules_of(one.order).endless else "not saved: made when opened"
     if one.path:
         size, seconds = bytes_text(one.size), f"{one.seconds:.2f}"
         where = one.path if one.built else f"{one.path} (was there)"

@@ -224,8 +224,10 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
             notes.append("no EOD after documents, as in preprocess_data.py; --append-eod adds it")
     bos = arguments.prepend_bos or arguments.bos_token
     if arguments.output_prefix and not bos and kind == "llama2tokenizer":
-        before = "no BOS before documents, as Megatron-LM before 2026 puts it with Llama2Tokenizer"
-        notes.append(f"{before}; --bos adds it")
+        notes.append(
+            "no BOS before documents, though Megatron-LM before 2026 adds one with "
+            "Llama2Tokenizer; --bos adds it"
+        )
     on_error, max_rejects = arguments.on_error
     options = {
         name: value

@@ -380,7 +380,7 @@ def find_document(history: RunHistory, arguments: argparse.Namespace) -> None:
         first, stop = dataset.doc_idx[document : document + 2].tolist()
         inside = portion.begin <= first and stop <= portion.end
         why = "" if inside else ": the split keeps it out of training"
-        put(f"  in none of the {history.steps.samples:,} samples{why}")
+        put(f"  not in any of the {history.steps.samples:,} samples{why}")
 
 
 def _first(plan: BlendPlan, most: int) -> Iterator[SampleView]:
@@ -503,7 +503,7 @@ def _listed(values: Sequence[object]) -> str:
 
 def _place(step: Step | None, sample: int) -> str:
     if step is None:
-        return "no step takes it"
+        return "in no step"
     rank, batch = step.place(sample)
     return f"step {step.number}, rank {rank}, micro batch {batch}"
 

@@ -191,7 +191,7 @@ def expected(options: EncodeOptions, steps: Sequence[Progress], token_bytes: int
     times = 1.0 if is_whole else max(times, 1.0)
     tokens = int(last.tokens * times)
     size = tokens * token_bytes
-    about = "in all" if is_whole else "to expect: some"
+    about = "in all" if is_whole else "expected: about"
     documents = count_text(int(last.documents * times))
     return (
         f"{about} {documents} documents, {count_text(tokens)} tokens, {bytes_text(size)} of .bin, "
@@ -242,7 +242,7 @@ def chat_notes(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     said = {
         "thoughts_unwritten": (
             "thinking",
-            f"of {of('thoughts_unwritten', 'trained answer')} is left out by the template",
+            f"left out by the template in {of('thoughts_unwritten', 'trained answer')}",
         ),
         "messages_unwritten": (
             "messages",
@@ -250,7 +250,7 @@ def chat_notes(counts: Mapping[str, int]) -> list[tuple[str, str]]:
         ),
         "contents_unwritten": (
             "texts",
-            f"beside calls, of {of('contents_unwritten', 'message')}, left out by the template",
+            f"beside tool calls left out by the template in {of('contents_unwritten', 'message')}",
         ),
         "stops_untrained": (
             "ends",
@@ -259,12 +259,11 @@ def chat_notes(counts: Mapping[str, int]) -> list[tuple[str, str]]:
         ),
         "headers_merged": (
             "merged",
-            f"the first token of {counts['headers_merged']:,} {answers} is written together with "
-            "the header",
+            f"the first token of {counts['headers_merged']:,} {answers} is merged with the header",
         ),
         "frames_doubled": (
             "twice",
-            f"{of('frames_doubled', 'document')} with a second BOS or EOD: the template writes it, "
+            f"{of('frames_doubled', 'document')} with a second BOS or EOD: the template writes it "
             "too",
         ),
     }

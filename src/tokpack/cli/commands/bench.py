@@ -97,7 +97,7 @@ def _show(trials: Sequence[LibraryTrial], title: str) -> None:
     rows = [["", "first MB/s", "later MB/s", "load s", "ids"]]
     for one in (trial for trial in trials if not trial.failure):
         speeds = [f"{one.first:,.1f}", f"{one.later:,.1f}" if one.later else ""]
-        ids = "the same" if one.same_ids else "others"
+        ids = "the same" if one.same_ids else "different"
         rows.append([f"{one.library} {one.version}", *speeds, f"{one.construction:.2f}", ids])
     terminal.put(bold(title))
     table(rows, left=(0, 4))

@@ -194,7 +194,7 @@ def _print(facts: dict[str, Any]) -> None:
     for name, answer in folder["can"].items():
         rows[name.replace("_", " ")] = "yes" if answer is True else f"no: {answer}"
     for name, where in facts["tokenizers"].items():
-        fetched = f"not here: fetched when first used; without a network put {where['needs']}"
+        fetched = f"not here: downloaded when first used; without a network put {where['needs']}"
         rows[f"tokenizer {name}"] = where["path"] or fetched
     for cache in facts["caches"]:
         size = "not there" if cache["bytes"] is None else bytes_text(cache["bytes"])

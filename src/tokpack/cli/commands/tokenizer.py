@@ -165,7 +165,7 @@ def _describe(
         ["sha256", facts.sha256],
     ]
     if facts.whole_words:
-        rows.insert(3, ["words", "one that is a token becomes it, without merging"])
+        rows.insert(3, ["words", "a word that is a token is taken whole, without merging"])
     if comparison is not None:
         same = f"the same on {counted(comparison.texts, 'text')}"
         rows.append([f"transformers {comparison.version}", comparison.difference or same])
@@ -174,7 +174,7 @@ def _describe(
     table(rows, left=(0, 1))
 
 
-_IN_TEXT = {"text": "text, and no tokens", "encode": "tokens"}
+_IN_TEXT = {"text": "encoded as text", "encode": "encoded as tokens"}
 
 
 def _special(facts: TokenizerFacts) -> str:
@@ -190,9 +190,9 @@ def _token(token: tuple[str, int] | None) -> str:
 def _ids(facts: TokenizerFacts, trial: TokenizerTrial) -> str:
     sample = bytes_text(trial.text_bytes)
     if trial.difference is None:
-        return "not compared" if facts.native else "by the reference library itself"
+        return "not compared" if facts.native else "made by the reference library"
     library = "SentencePiece" if facts.kind == "SentencePiece" else "Hugging Face"
-    return trial.difference or f"those of the {library} library, on {sample} of text"
+    return trial.difference or f"the same as the {library} library's, on {sample} of text"
 
 
 def _show_text(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
@@ -245,9 +245,7 @@ def _compare(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
         rows.append(_row("all", sum(sizes), [sum(column) for column in zip(*counts, strict=True)]))
     columns = max(12, (width() - 56) // len(tokenizers) - 2)
     names = [name(one, columns) for one in _short([one.name for one in tokenizers])]
-    terminal.put(
-        bold("bytes per token") + ", and the tokens that others need, the first one's 100%"
-    )
+    terminal.put(bold("bytes per token") + ", and how many tokens each needs relative to the first")
     table([["", "text", *names], *rows], left=(0,))
 
 
