@@ -262,13 +262,13 @@ def test_a_dry_run_says_what_to_expect(tmp_path: Path, monkeypatch: pytest.Monke
         "JSON lines (1 input); JSON lines in gz (1 input)",
         "key text",
         "tokenizer tokenizer.json (byte-level BPE), ids stored as uint16",
-        f"from {tmp_path}",
         "end with the EOD <|endoftext|>",
         "100 records: 100 documents, 1,200 tokens",
         "document 0: 12 tokens, from a.jsonl",
         "in all 350 documents, 4.2k tokens, 8.4 kB of .bin",
     ):
         assert part in whole
+    assert f"from{tmp_path}" in whole.replace(" ", "")  # a long path is broken
     assert "in all 175 documents" in said("--where", "id % 2 = 0")
     assert "in all 10 documents" in said("--limit", "10")
     assert "no key 'txt'" in said("--json-keys", "txt", code=1)

@@ -54,6 +54,9 @@ def word_tokenizer(path: Path) -> Path:
     names = [EOD, "[UNK]", *WORDS, *(f"{w}{n}" for w in WORDS for n in range(10))]
     model = tokenizers.models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="[UNK]")
     tokenizer = tokenizers.Tokenizer(model)
+    # An expression that the core does not know, and that occurs in no text.
+    never = tokenizers.Regex("(?>ab|a)\uffff")
+    tokenizer.normalizer = tokenizers.normalizers.Replace(never, "")
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens([EOD])
     tokenizer.save(str(path))
