@@ -304,8 +304,9 @@ def sequence_span(index: Index, number: int, bin_bytes: int) -> tuple[int, int]:
     length: int = index.lengths.item(number)
     following = number + 1
     end: int = index.pointers.item(following) if following < index.header.sequences else bin_bytes
-    is_placed = 0 <= begin <= begin + length * itemsize == end <= bin_bytes
-    if not is_placed or begin % itemsize:
+    if length < 0 or begin < 0 or begin % itemsize or end > bin_bytes:
+        raise _broken_span(index, number, bin_bytes)
+    if begin + length * itemsize != end:
         raise _broken_span(index, number, bin_bytes)
     return begin // itemsize, length
 
