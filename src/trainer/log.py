@@ -14,16 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from tokpack.display import tell
 from tokpack.errors import OutputError, TokpackError, UsageError, needs_extra, option, worded
 from tokpack.look.page import curves_page
 from tokpack.look.plots import Curve
+from tokpack.machine import free_memory
 from tokpack.quantities import count_text
 from tokpack.storage.disk import cannot_write
 
 from .checkpoints.history import check_log, read_log, save_config, save_plot
 from .config.estimate import Layout, memory_of, run_lines
-from .metrics import free_memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -353,9 +355,11 @@ def _scarcity(memory: Memory, topology: Topology) -> Iterator[str]:
     """A warning where this machine lacks the memory for a run. It is no error: the optimizer may
     keep less than what is counted, others may end and leave theirs, and there may be swap.
     """
-    free, ranks = free_memory_of(topology.device), 1
-    if topology.device.type == "cpu":
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", topology.world_size))
+    free: int | None
+    if topology.device.type == "cuda":
+        free, ranks = torch.cuda.mem_get_info(topology.device)[0], 1
+    else:
+        free, ranks = free_memory(), int(os.environ.get("LOCAL_WORLD_SIZE", topology.world_size))
     needed = ranks * (memory.states + memory.activations + memory.logits)
     if free is not None and needed > free:
         many = f" of its {ranks} processes here" if ranks > 1 else ""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tokpack.errors import TrainingError
-from tokpack.machine import free_memory
 
 from .config.hardware import PEAKS
 
@@ -102,13 +101,6 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def free_memory_of(device: torch.device) -> int | None:
-    """The bytes that a run may still take on its GPU, or without one in main memory; None if this
-    is not known.
-    """
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
 
 
 def _peak(device: torch.device) -> float | None:
