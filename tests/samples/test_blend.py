@@ -313,7 +313,7 @@ class TestSplits:
             "200",
             "19",
             "nothing",
-            "of",
+            "from",
             "small",
         ]
         assert main([*words, "-o", "b.yaml", "--allow-empty"]) == 0

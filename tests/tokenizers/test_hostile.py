@@ -178,11 +178,11 @@ def test_a_normalizer_that_multiplies_a_text(tmp_path: Path) -> None:
         definition = {**tiny(), kind: {"type": "Sequence", f"{kind}s": steps}}
         path = write(tmp_path / "t.json", definition)
         with pytest.raises(TokenizerError, match=rf"t\.json: its {kind} .* 1e\+09 times as long"):
-            tokpack.encode(["README.md"], str(tmp_path / "out"), tokenizer=path, workers=1)
+            tokpack.encode("README.md", tmp_path / "out", tokenizer=path, input_format="text")
 
 
 def test_a_model_that_drops_merges(tmp_path: Path) -> None:
     """No two runs would have the same ids."""
     path = write(tmp_path / "t.json", tiny(dropout=0.3))
     with pytest.raises(TokenizerError, match=r"t\.json: .*dropout"):
-        tokpack.encode(["README.md"], str(tmp_path / "out"), tokenizer=path, workers=1)
+        tokpack.encode("README.md", tmp_path / "out", tokenizer=path, input_format="text")
