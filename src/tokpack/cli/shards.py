@@ -89,11 +89,14 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
                 manifests = encode_shard(
                     plan, prefix, number, **options, progress=report, lease=lease
                 )
-        except TokpackError as error:
-            if not takes or (may_pass(error) and not isinstance(error, BusyError)):
+        except BusyError:  # another took it first
+            if not takes:
                 raise
-            if not isinstance(error, BusyError):
-                terminal.note(f"shard {number} failed: {error}")
+            continue
+        except TokpackError as error:
+            if not takes or may_pass(error):
+                raise
+            terminal.note(f"shard {number} failed: {error}")
             continue
         names = plan.prefixes(prefix, number).values()
         for name, manifest in zip(names, manifests, strict=True):
