@@ -137,10 +137,8 @@ class ShardRunner:
     def _due_takers(self, shards: Sequence[ShardStatus]) -> Iterator[int]:
         """The takers to start now: no more than there are shards. WorkerError if shards failed."""
         left = [one for one in shards if one.state != "done"]
-        wrong = {
-            one.number: one.report.message for one in left if one.report and one.state == "failed"
-        }
-        if len(wrong) >= min(MOST_FAILED, len(left)):
+        wrong, is_over = failed_of(left)
+        if is_over:
             self._fail(wrong)
         if len(left) < self._left:  # some good comes of those that are lost
             self._lost.clear()
@@ -221,6 +219,14 @@ class ShardRunner:
 def _last_line(output: str) -> str:
     lines = output.strip().splitlines()
     return lines[-1].removeprefix("tokpack: error: ") if lines else ""
+
+
+def failed_of(left: Sequence[ShardStatus]) -> tuple[dict[int, str], bool]:
+    """What those that failed said, by number, and whether the others are not tried any more."""
+    failed = {
+        one.number: one.report.message for one in left if one.report and one.state == "failed"
+    }
+    return failed, len(failed) >= min(MOST_FAILED, len(left))
 
 
 def failures(failed: Mapping[int, str], what: str = "shard") -> str:

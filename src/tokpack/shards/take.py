@@ -15,7 +15,7 @@ from tokpack import machine
 from tokpack.encoding.status import BEAT_SECONDS, LOCAL_BEAT_SECONDS, LOST_SECONDS, parse_report
 from tokpack.errors import BusyError, WorkerError
 from tokpack.shards.commit import ranges, survey
-from tokpack.shards.drive import MOST_FAILED, failures
+from tokpack.shards.drive import failed_of, failures
 from tokpack.shards.plan import check_current, report_path
 from tokpack.storage import small_files, storage_of
 from tokpack.storage.objects.urls import StoredObject, is_url, shown
@@ -74,12 +74,10 @@ def free_shards(plan: ShardPlan, prefix: str) -> Iterator[tuple[int, Lease]]:
     while True:
         shards = survey(plan, prefix, shards)
         left = [one for one in shards if one.state != "done"]
-        failed = {
-            one.number: one.report.message for one in left if one.report and one.state == "failed"
-        }
         if not left:
             return
-        if len(failed) >= min(MOST_FAILED, len(left)):
+        failed, is_over = failed_of(left)
+        if is_over:
             again = f"`tokpack encode --plan {shown(prefix)} --shard {ranges(failed)}`"
             raise WorkerError(f"{failures(failed)}; mend that, and make it with {again}")
         now = machine.clock.now()
