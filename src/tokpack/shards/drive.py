@@ -120,15 +120,14 @@ class ShardRunner:
                 shards = survey(self._plan, self._prefix, shards)
             self._tell(shards)
         except BaseException:
-            if self._takers:
-                self._tasks.clear()
+            if not self._takers:
+                self._cancel()
             raise
-        finally:
-            self._cancel()
+        self._cancel()
 
     def _cancel(self) -> None:
-        for handle in self._tasks.values():
-            self._engine.cancel(handle)
+        for number in list(self._tasks):
+            self._engine.cancel(self._tasks.pop(number))
 
     def _fail(self, failed: Mapping[int, str], what: str = "shard") -> NoReturn:
         self._cancel()
