@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # machines that can read the inputs and write the output, and reports how they ended.
 
 BUSY = 75  # exit code: another process makes the shard; in sysexits.h it means "try later"
+CPUS = 8  # of a task, where nothing is asked for; fewer where a whole node has fewer
+SAID = 2000  # characters that are kept of what a command says last
 
 
 class CommandResult(NamedTuple):

@@ -12,13 +12,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, WorkerError, option
-from tokpack.shards.drive import CommandResult
+from tokpack.shards.drive import CPUS, SAID, CommandResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_CPUS = 8  # of a task, where nothing is asked for
-_SAID = 2000  # characters of what a command says
 _CONNECT_SECONDS = 10.0
 _GRACE = 20.0  # seconds from SIGTERM to SIGKILL
 _MAIN = """
@@ -57,7 +55,7 @@ class RayEngine:
             reason = " ".join(str(error).split())
             raise WorkerError(f"{option('ray_address', address or 'auto')}: {reason}") from error
         smallest = int(min((count for count in nodes if count), default=1))
-        self.cpus = cpus or max(1, min(_CPUS, smallest))
+        self.cpus = cpus or max(1, min(CPUS, smallest))
         if self.cpus > max(nodes, default=0):
             self.close()
             raise UsageError(
@@ -78,7 +76,7 @@ class RayEngine:
         try:
             return CommandResult(*self._ray.get(handle))
         except self._ray.exceptions.RayError as error:
-            return CommandResult(None, " ".join(str(error).split())[-_SAID:])
+            return CommandResult(None, " ".join(str(error).split())[-SAID:])
 
     def cancel(self, handle: Any) -> None:
         self._ray.cancel(handle, force=False)
@@ -121,4 +119,4 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
             process.wait(_GRACE)
         process.kill()
         raise
-    return process.returncode, output[-_SAID:]
+    return process.returncode, output[-SAID:]
