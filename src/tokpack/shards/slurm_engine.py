@@ -22,15 +22,13 @@ from typing import TYPE_CHECKING
 
 from tokpack import machine
 from tokpack.errors import UsageError, WorkerError, option
-from tokpack.shards.drive import CommandResult
+from tokpack.shards.drive import CPUS, SAID, CommandResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-_CPUS = 8  # of a task, where nothing is asked for
 _LOOK_SECONDS = 10.0  # between two questions to the controller, which has other users
 _PATIENCE = 600.0  # with a controller that does not answer
-_SAID = 2000  # characters of what a command says
 _NO_ANSWER = re.compile(r"(?i)unable to contact|timed out|connection refused|try again|temporar")
 _PARTITION = re.compile(r"(?m)^#SBATCH\s+(?:--partition[= ]|-p\s*)(\S+)")
 _ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"))
@@ -76,15 +74,15 @@ class SlurmEngine:
         found = _PARTITION.search(self._header)
         self._partition = self._options.get("partition") or (found[1] if found else "")
         nodes = self._nodes()
-        self.cpus = cpus or max(1, min([_CPUS, *(count for _, count, _ in nodes)]))
+        self.cpus = cpus or max(1, min([CPUS, *(count for _, count, _ in nodes)]))
         #: how many tasks the partition can run at once, and the least local disk of a node, in
         #: bytes, 0 where it is not known
         self.places = sum(count * (cores // self.cpus) for count, cores, _ in nodes)
-        self.disk = min((size << 20 for *_, size in nodes), default=0)
+        self.disk = min(size << 20 for *_, size in nodes)
         if not self.places:
             raise UsageError(
                 f"{option('workers', self.cpus)}: the largest node of the partition has "
-                f"{max((cores for _, cores, _ in nodes), default=0)} CPUs, so no task could begin"
+                f"{max(cores for _, cores, _ in nodes)} CPUs, so no task could begin"
             )
         self._new: list[SlurmTask] = []
         self._cancelled: list[str] = []
@@ -92,7 +90,8 @@ class SlurmEngine:
         self._left = [SlurmTask([], task) for task, state in there if state not in _ENDED]
         self._due = 0.0
         if self._left:
-            say(f"{len(self._left)} tasks of {self._jobs(self._left)} are in the queue already")
+            jobs = ", ".join(sorted({task.id.partition("_")[0] for task in self._left}))
+            say(f"{len(self._left)} tasks of job {jobs} are in the queue already")
 
     def start(self, arguments: Sequence[str]) -> SlurmTask:
         if self._left:
@@ -155,10 +154,7 @@ class SlurmEngine:
             )
             tasks = same[: int(found[1]) if found else 1001]
             os.makedirs(self._folder, exist_ok=True)
-            words = [
-                f"--{'mem' if key == 'memory' else key}={value}"
-                for key, value in self._options.items()
-            ]
+            words = [f"--{key}={value}" for key, value in self._options.items()]
             array = ["--parsable", f"--job-name={self._name}", f"--array=0-{len(tasks) - 1}"]
             job = self._asked("sbatch", *array, *words, script=self._script(first)).strip()
             job = job.partition(";")[0]  # the name of the cluster may follow
@@ -194,15 +190,11 @@ class SlurmEngine:
 
     def _result(self, task: SlurmTask, state: str) -> CommandResult:
         try:
-            log = (
-                Path(self._folder, f"slurm-{task.id}.log")
-                .read_bytes()[-_SAID:]
-                .decode("utf-8", "replace")
-            )
+            log = Path(self._folder, f"slurm-{task.id}.log").read_bytes()[-SAID:]
         except OSError:
-            log = ""
+            log = b""
         codes = {"COMPLETED": 0, "CANCELLED": 1, "FAILED": 2}
-        said = log if state == "FAILED" else f"{state}, as job {task.id}"
+        said = log.decode("utf-8", "replace") if state == "FAILED" else f"{state}, as job {task.id}"
         return CommandResult(codes.get(state), said)
 
     def _asked(self, *command: str, script: str | None = None) -> str:
@@ -224,17 +216,12 @@ class SlurmEngine:
                 ) from error
             if not done.returncode:
                 return done.stdout
-            reason = " ".join(done.stderr.split())[-_SAID:]
+            reason = " ".join(done.stderr.split())[-SAID:]
             if not _NO_ANSWER.search(reason):
                 raise UsageError(f"{command[0]}: {reason}")
             if machine.clock.now() - begun > _PATIENCE:
                 raise WorkerError(f"{command[0]}: {reason}: the same command goes on later")
             machine.clock.sleep(_LOOK_SECONDS)
-
-    @staticmethod
-    def _jobs(tasks: Iterable[SlurmTask]) -> str:
-        jobs = sorted({task.id.partition("_")[0] for task in tasks})
-        return f"job {', '.join(jobs)}"
 
 
 def _of(task: SlurmTask, states: Mapping[str, str]) -> str:
