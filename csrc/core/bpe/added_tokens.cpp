@@ -178,11 +178,8 @@ bool stands_alone(const std::uint8_t* text, std::size_t size, std::size_t begin,
   const auto is_word = [&](std::size_t from, std::size_t to) {
     // A character that is cut off is none.
     if (from == to || (text[from] & 0xC0) == 0x80) return false;
-    const std::size_t length = text[from] < 0x80   ? 1
-                               : text[from] < 0xE0 ? 2
-                               : text[from] < 0xF0 ? 3
-                                                   : 4;
-    return length <= to - from && words.contains(decode_utf8(text + from).value);
+    return character_size(text[from]) <= to - from &&
+           words.contains(decode_utf8(text + from).value);
   };
   return !is_word(before, begin) && !is_word(end, size);
 }

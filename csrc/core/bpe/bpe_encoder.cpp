@@ -198,8 +198,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
     laid_->begin(text, size);
     while (const std::size_t count = laid_->next(&words_, starts_)) {
       const std::size_t end = words_.size();
-      words_.resize(end + kKeySlack);
-      std::memset(words_.data() + end, 0, kKeySlack);
+      pad_keys(&words_);
       data_end_ = words_.data() + words_.size();
       room(end);
       lookup(words_.data(), starts_, count);
@@ -223,9 +222,9 @@ class Encoder final : public CachedEncoder<Id, Out> {
     }
     const std::uint32_t begin = starts[0];
     const std::size_t size = starts[count] - begin;
-    tail_.resize(size + kKeySlack);
+    tail_.resize(size);
     std::memcpy(tail_.data(), text + begin, size);
-    std::memset(tail_.data() + size, 0, kKeySlack);
+    pad_keys(&tail_);
     for (std::size_t i = 0; i <= count; ++i) tail_starts_[i] = starts[i] - begin;
     run_lookup(tail_.data(), tail_starts_, count);
   }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -22,6 +23,13 @@
 #include "core/bpe/word_cache.hpp"
 
 namespace tokpack {
+
+// Puts zeros behind words, so that kKeySlack bytes can be read from the start of each.
+inline void pad_keys(Buffer<std::uint8_t>* words) {
+  const std::size_t end = words->size();
+  words->resize(end + kKeySlack);
+  std::memset(words->data() + end, 0, kKeySlack);
+}
 
 // Id: the type of ids in the word cache. Out: the type of ids in the output.
 template <class Id, class Out>

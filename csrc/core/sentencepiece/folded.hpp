@@ -1,8 +1,6 @@
 // Folded texts: a space stands for U+2581, with which SentencePiece marks white space.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -28,11 +26,6 @@ inline std::string folded(std::string_view text) {
 inline bool is_usable(const Piece& piece) {
   return (piece.type == PieceType::kNormal || piece.type == PieceType::kUserDefined) &&
          piece.text.find(' ') == std::string::npos;
-}
-
-// How many bytes the character has that begins with this byte; 1 for what begins none.
-inline std::size_t character_size(std::uint8_t first) {
-  return first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
 }
 
 }  // namespace tokpack

@@ -183,8 +183,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   // Appends the ids of text_.
   void encode_text(std::size_t end) {
     if (const auto whole = whole_words_.find(text_.data(), end)) return append(*whole);
-    text_.resize(end + kKeySlack);
-    std::memset(text_.data() + end, 0, kKeySlack);
+    pad_keys(&text_);
     summed_ = 0;
     sum_ = 0;
     for (std::size_t at = 0; at < end;) {

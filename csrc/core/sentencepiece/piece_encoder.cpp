@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -60,8 +59,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
     normalizer_.append(text, size, &text_);
     const std::size_t end = text_.size();
     if (end > kMaxDocument) throw std::out_of_range("a document has 2^31 bytes or more");
-    text_.resize(end + kKeySlack);
-    std::memset(text_.data() + end, 0, kKeySlack);
+    pad_keys(&text_);
     sum_ = 0;
     summed_ = ids_->size();
     for (std::size_t at = 0; at < end;) {

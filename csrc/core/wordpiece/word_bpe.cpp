@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/sentencepiece/folded.hpp"
+#include "core/text/utf8.hpp"
 
 namespace tokpack {
 

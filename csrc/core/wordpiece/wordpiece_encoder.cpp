@@ -98,8 +98,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   // Appends the ids of words_, which begin at starts_.
   void look_up_words(std::size_t count) {
     const std::size_t end = words_.size();
-    words_.resize(end + kKeySlack);
-    std::memset(words_.data() + end, 0, kKeySlack);
+    pad_keys(&words_);
     room(bpe_ ? bpe_->most_ids(end, count) : end);
     look_up(words_.data(), starts_, count);
   }
