@@ -157,6 +157,8 @@ class _Version1:
         ids = vocab if isinstance(vocab, dict) else {one[0]: i for i, one in enumerate(vocab)}
         self._ids = {**{one["content"]: i for i, one in self._added.items()}, **ids}
         self.token_to_id = self._ids.get
+        # Of two tokens with one id it is the first.
+        self.id_to_token = {i: token for token, i in reversed(self._ids.items())}.get
         self._raw = raw
 
     def encode_batch(self, texts: list[str], *, add_special_tokens: bool) -> Any:
@@ -182,9 +184,6 @@ class _Version1:
     def decode(self, ids: list[int], *, skip_special_tokens: bool) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
         return text
-
-    def id_to_token(self, token_id: int) -> str | None:
-        return next((token for token, i in self._ids.items() if i == token_id), None)
 
     def get_vocab(self, *, with_added_tokens: bool) -> dict[str, int]:
         assert with_added_tokens
@@ -225,8 +224,8 @@ def assembled(where: str, **parts: Any) -> tokenizers.Tokenizer:
     return build(json.dumps(definition).encode(), special_tokens="text", where=where)
 
 
-def normalized(normalizer: dict[str, Any], text: str) -> str:
-    """What a normalizer of the library makes of a text."""
+def normalizing(normalizer: dict[str, Any]) -> Callable[[str], str]:
+    """A function for what a normalizer of the library makes of a text."""
     flags = dict.fromkeys(("add_prefix_space", "trim_offsets", "use_regex"), False)
     step = {"type": "ByteLevel", **flags}
     alphabet = encode_alphabet([bytes([byte]) for byte in range(256)])
@@ -235,9 +234,11 @@ def normalized(normalizer: dict[str, Any], text: str) -> str:
     parts = {"normalizer": normalizer, "pre_tokenizer": step, "decoder": step, "model": model}
     library: Any = assembled("a normalizer", **parts)
     if hasattr(library, "normalizer"):
-        return str(library.normalizer.normalize_str(text))
+        return lambda text: str(library.normalizer.normalize_str(text))
     # Version 1 gives no normalizer, but what it has made of the text, as bytes.
-    return str(library.decode(encode_batch(library, [text])[0], skip_special_tokens=False))
+    return lambda text: str(
+        library.decode(encode_batch(library, [text])[0], skip_special_tokens=False)
+    )
 
 
 def _is_panic(error: BaseException) -> bool:

@@ -10,7 +10,6 @@ import base64
 import binascii
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -31,7 +30,7 @@ from tokpack.tokenizers.definition import (
     missing_bytes,
     split_pairs,
 )
-from tokpack.tokenizers.huggingface import digest_of, normalized
+from tokpack.tokenizers.huggingface import digest_of, normalizing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -501,7 +500,7 @@ def _characters(nodes: list[dict[str, Any]]) -> list[NormalizerStep]:
             raise NotNativeError(f"its normalizer is {node['type']}")
     sequence = {"type": "Sequence", "normalizers": nodes}
     changeable = [chr(c) for characters in _RANGES for c in characters]
-    becomes = normalized(sequence, _SEPARATOR.join(changeable)).split(_SEPARATOR)
+    becomes = normalizing(sequence)(_SEPARATOR.join(changeable)).split(_SEPARATOR)
     changed = [(c, to) for c, to in zip(changeable, becomes, strict=True) if to != c]
     return [
         named(
@@ -537,7 +536,7 @@ def check_added(added: Sequence[AddedToken], normal: Callable[[str], str]) -> No
 
 def _normalize(normalizer: Any) -> Callable[[str], str]:
     """What the library makes of a text by a normalizer, or by none."""
-    return partial(normalized, normalizer) if normalizer else str
+    return normalizing(normalizer) if normalizer else str
 
 
 # A Unigram in a tokenizer.json was made from a SentencePiece model (T5, XLM-R, DeBERTa). If
