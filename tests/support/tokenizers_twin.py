@@ -55,6 +55,14 @@ def rows(encoded: Encoded) -> list[list[int]]:
     return [encoded.ids[b:e].tolist() for b, e in zip([0, *ends[:-1]], ends, strict=True)]
 
 
+def left_to_the_library(path: Path, reason: str) -> Tokenizer:
+    """The tokenizer of a file, which the core does not encode for a ``reason``."""
+    tokenizer = load_tokenizer(path)
+    assert not tokenizer.native
+    assert reason in tokenizer.why_not_native
+    return tokenizer
+
+
 def is_as_with_the_library(path: Path, tokens: Sequence[str], texts: Sequence[str]) -> None:
     """Compare all that a native tokenizer.json means with what it means to its library."""
     tokenizer = load_tokenizer(path)
