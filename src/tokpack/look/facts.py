@@ -34,6 +34,11 @@ def few(names: Sequence[object]) -> list[object]:
     return [*names[:_FEW], *more]
 
 
+def few_text(names: Sequence[str]) -> str:
+    """The same as words."""
+    return ", ".join(map(str, few(names)))
+
+
 def size_text(dataset: MMapIndexedDataset) -> str:
     """The size of a dataset's tokens on disk; of a view, which has none, that of its own files."""
     if dataset.view is None:
@@ -50,7 +55,7 @@ def tokenizer_name(tokenizer: Mapping[str, Any] | None) -> str:
 
 def dataset_facts(dataset: MMapIndexedDataset, tokenizer: str) -> dict[str, str]:
     """The figures of a dataset for which nothing of it is read."""
-    view_of = ", ".join(map(str, few(bases(dataset))))
+    view_of = few_text(bases(dataset))
     return {
         "documents": f"{dataset.documents:,}",
         "sequences": f"{len(dataset):,}",
@@ -74,7 +79,7 @@ def facts(stats: Stats) -> dict[str, str]:
             "tokens shared": _share(stats.shared.tokens, stats.tokens),
         }
     trained = stats.tokens if stats.trained is None else stats.trained
-    more = {"view of": ", ".join(map(str, few(stats.view_of)))} if stats.view_of else {}
+    more = {"view of": few_text(stats.view_of)} if stats.view_of else {}
     if stats.truncated:
         more["documents cut to length"] = _share(stats.truncated, stats.documents)
     if (packed := stats.packed) is not None:

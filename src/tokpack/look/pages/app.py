@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from tokpack.errors import InputError, TokpackError, UsageError, needs_extra, option
-from tokpack.look.facts import bases, few, size_text
+from tokpack.look.facts import bases, few_text, size_text
 from tokpack.look.page import shared
 from tokpack.look.pages import dataset_pages, encode_pages, run_pages, sample_pages
 from tokpack.look.pages.items import BlendItem, DatasetItem, EncodeItem, RunItem
@@ -90,7 +90,7 @@ def _run(site: Pages, number: int, item: RunItem) -> Html:
 
 
 def _name(site: Pages, number: int, item: DatasetItem) -> Html:
-    of = ", ".join(map(str, few(bases(item.dataset))))
+    of = few_text(bases(item.dataset))
     return html(site.link(item.name, number), tag("small", f" a view of {of}") if of else "")
 
 

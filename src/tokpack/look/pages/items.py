@@ -142,8 +142,7 @@ class DatasetItem:
     def tokenizer(self) -> str:
         """The name of its tokenizer in the manifest."""
         with suppress(TokpackError):  # of a broken manifest; the page of the dataset says so
-            if (manifest := self.dataset.manifest) is not None:
-                return tokenizer_name(manifest.tokenizer)
+            return tokenizer_name(self.dataset.tokenizer)
         return tokenizer_name(None)
 
     @property
