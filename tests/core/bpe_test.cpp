@@ -11,6 +11,7 @@
 
 #include "bpe_twin.hpp"
 #include "check.hpp"
+#include "core/base/huge_array.hpp"
 #include "core/bpe/bpe_encoder.hpp"
 #include "core/bpe/bpe_kernel.hpp"
 #include "core/bpe/window_merger.hpp"
@@ -302,6 +303,17 @@ void test_scanners() {
   }
 }
 
+// Arrays with and without huge pages are zeros at first, and keep what is written to them.
+void test_huge_array() {
+  for (const std::size_t size : {std::size_t{1000}, std::size_t{3'000'000}}) {
+    HugeArray<std::uint16_t> array(size);
+    CHECK(std::all_of(array.data(), array.data() + size, [](std::uint16_t x) { return x == 0; }));
+    for (std::size_t i = 0; i < size; ++i) array[i] = static_cast<std::uint16_t>(i);
+    array.make_huge();
+    for (std::size_t i = 0; i < size; ++i) CHECK(array[i] == static_cast<std::uint16_t>(i));
+  }
+}
+
 }  // namespace
 }  // namespace tokpack::test
 
@@ -332,5 +344,6 @@ int main() {
   test_find_long();
   test_merging();
   test_scanners();
+  test_huge_array();
   return report();
 }

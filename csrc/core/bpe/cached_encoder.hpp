@@ -168,6 +168,8 @@ class CachedEncoder : public BpeEncoder {
   // there without ids is one whose ids depend on the text before it.
   static constexpr std::size_t kElsewhere = std::numeric_limits<std::size_t>::max();
 
+  static constexpr std::size_t kLongRun = std::size_t{128} << 20;  // bytes: half a second
+
   static std::size_t table_bytes(std::size_t cache_bytes) {
     return std::max(std::bit_floor(cache_bytes), 2 * sizeof(WordBucket<Id>));
   }
@@ -188,6 +190,7 @@ class CachedEncoder : public BpeEncoder {
         if (size > kMaxDocument) throw std::out_of_range("a document has 2^31 bytes or more");
         bytes += size;
       }
+      count_bytes(bytes);
       ids_ = result.ids;
       ids_->clear();
       room(bytes);
@@ -226,6 +229,14 @@ class CachedEncoder : public BpeEncoder {
     }
   }
 
+  // Huge pages that were not at hand at first are worth waiting for in a long run.
+  void count_bytes(std::size_t bytes) {
+    if (bytes_ >= kLongRun || (bytes_ += bytes) < kLongRun) return;
+    cache_.make_huge();
+    mediums_.make_huge();
+    long_cache_.make_huge();
+  }
+
   // Completes the offsets of a document of `size` bytes whose ids begin at `first`, `behind` of
   // which are behind its text. Those of an encoder that places none are not known.
   void complete_offsets(const EncodedDocuments<Out>& result, std::size_t document,
@@ -255,6 +266,8 @@ class CachedEncoder : public BpeEncoder {
     long_cache_.insert(text, size, hash, ids ? ids->data() : &none, ids ? ids->size() : 0);
     return ids ? copy_ids(*ids, out) : encode_in_context(text, size, out);
   }
+
+  std::size_t bytes_ = 0;  // encoded so far
 };
 
 // The encoder Derived<Id, Out> whose types hold `vocab_size` ids, as int32 if `wide`, else as

@@ -74,6 +74,7 @@ class MediumWordCache {
   explicit MediumWordCache(std::size_t bytes)
       : buckets_(std::max<std::size_t>(2, bytes / sizeof(Bucket))) {}
 
+  void make_huge() { buckets_.make_huge(); }
   const Bucket* buckets() const { return buckets_.data(); }
 
   // Computes the key of a pretoken, and prefetches its bucket.

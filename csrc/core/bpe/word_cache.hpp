@@ -125,6 +125,7 @@ class WordCache {
   // REQUIRES: a power of two, at least two buckets.
   explicit WordCache(std::size_t bytes) : buckets_(bytes / sizeof(Bucket)) {}
 
+  void make_huge() { buckets_.make_huge(); }
   const Bucket* buckets() const { return buckets_.data(); }
   std::size_t bucket_count() const { return buckets_.size(); }
   std::uint64_t mask() const { return buckets_.size() - 1; }
@@ -218,6 +219,8 @@ class LongWordCache {
 
   LongWordCache()
       : entries_(kEntries), arena_(std::make_unique_for_overwrite<std::uint32_t[]>(kArenaWords)) {}
+
+  void make_huge() { entries_.make_huge(); }
 
   static std::uint64_t hash(const std::uint8_t* text, std::size_t size) {
     std::uint64_t h = size * 0x9E3779B97F4A7C15ull;
