@@ -171,6 +171,9 @@ def compare(
             if found[0][part]["bytes"] == 0:
                 continue
             row[part] = common.spread([_speed(r[part]) for r in found])
+            system = [r[part]["system"] for r in found]
+            user = [r[part]["seconds"] - r[part]["system"] for r in found]
+            row |= {f"{part}_user": common.spread(user), f"{part}_system": common.spread(system)}
             row[f"tokpack_{part}_ratio"] = statistics.median(
                 _speed(a[part]) / _speed(b[part]) for a, b in zip(own, found, strict=True)
             )
