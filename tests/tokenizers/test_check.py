@@ -30,6 +30,14 @@ def test_it_passes_on_both_kinds_of_files(tmp_path: Path, mode: str) -> None:
         self_check(tokenizer, *block([]), special_tokens=mode)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_vocabulary_may_be_json_of_any_encoding(tmp_path: Path, encoding: str) -> None:
+    files = pair(tmp_path, tiny()["model"]["vocab"], "#version: 0.2\na b\nab c\n")
+    vocab = files["vocab_file"]
+    vocab.write_bytes(vocab.read_text("utf-8").encode(encoding))
+    self_check(load_tokenizer(**files), *block(TEXTS))
+
+
 def test_it_passes_on_real_data(data: Path) -> None:
     texts, spans = block(corpus(data, "nasty", limit=1_000_000))
     folder = data / "tokenizers"

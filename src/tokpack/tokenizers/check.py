@@ -86,24 +86,27 @@ def first_documents(
 def reference(tokenizer: CoreTokenizer, mode: SpecialMode) -> tokenizers.Tokenizer:
     """The Hugging Face library's tokenizer, from the files that the native one was read from."""
     files = tokenizer.reference_in(mode)
-    raw = files[0] if len(files) == 1 else _of_gpt2(files, Path(tokenizer.name), mode)
+    raw = files[0] if len(files) == 1 else _of_gpt2(files, tokenizer, mode)
     return build(raw, special_tokens=mode, where=f"tokenizer {tokenizer.name}")
 
 
-def _of_gpt2(files: tuple[bytes, ...], name: Path, mode: SpecialMode) -> bytes:
+def _of_gpt2(files: tuple[bytes, ...], tokenizer: CoreTokenizer, mode: SpecialMode) -> bytes:
     """The tokenizer.json of GPT-2's vocab.json and merges.txt."""
     raw_vocab, raw_merges = files
-    vocab = ujson.loads(raw_vocab)  # the strict reader has accepted it before
-    merges = list(zip(*parse_merges(raw_merges, name), strict=True))
+    pairs = parse_merges(raw_merges, Path(tokenizer.name))
+    eod = tokenizer.token_to_id(EOD)
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    eod = {"id": vocab.get(EOD), "content": EOD, **flags, "special": True}
+    added = {"id": eod, "content": EOD, **flags, "special": True}
     definition = {
         "version": "1.0",
-        "added_tokens": [eod] if mode == "encode" and EOD in vocab else [],
+        "added_tokens": [added] if mode == "encode" and eod is not None else [],
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False},
-        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+        "model": {"type": "BPE", "merges": list(map(" ".join, zip(*pairs, strict=True)))},
     }
-    return json.dumps(definition).encode()
+    # The vocabulary stays JSON: to read it and to write it again takes longer than all else here.
+    vocab = raw_vocab.decode(json.detect_encoding(raw_vocab))
+    begin = ujson.dumps(definition, ensure_ascii=False).removesuffix("}}")
+    return f'{begin}, "vocab": {vocab}}}}}'.encode()
 
 
 def library_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
