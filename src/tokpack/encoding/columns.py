@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.apart import apart
 from tokpack.encoding.choose import Chooser, check_by_rows, load, name_of
-from tokpack.encoding.conversations import pair_keys
 from tokpack.encoding.first_records import check_named, with_small_columns
 from tokpack.encoding.kept import ALL, parse_keep, required
 from tokpack.encoding.options import texts_of
@@ -118,6 +117,8 @@ def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
     if options.map is None:  # which may make a column that the records do not have
         keys = required(options.keep)
         if options.chat:  # in a pair, {} in a key stands for each answer
+            from tokpack.encoding.conversations import pair_keys
+
             answers = pair_keys(options.conversations, first.records)
             keys = list(dict.fromkeys(key.replace("{}", one) for key in keys for one in answers))
         first.check_columns("keep", keys)

@@ -93,14 +93,12 @@ def _numbered(turns: Sequence[tuple[int, int, str]]) -> list[tuple[int, int]]:
 
 def settled_chat(
     options: EncodeOptions, tokenizer: Tokenizer, first: FirstInputs
-) -> dict[str, Any] | None:
+) -> dict[str, Any]:
     """The entries of a plan for conversations, as JSON values: all that decides text and mask.
 
-    None if the request is not for conversations. UsageError if there is no template or it cannot be
-    used, InputError if none of the first records has a conversation.
+    UsageError if there is no template or it cannot be used, InputError if none of the first records
+    has a conversation.
     """
-    if not options.chat:
-        return None
     chat, records = options.conversations, first.records
     form = detect(records, chat)
     if records and not form:
@@ -397,7 +395,6 @@ def sample_conversations(options: EncodeOptions) -> FirstConversations:
     setup = load_setup(options)
     first = FirstInputs(options, sources)
     settled = settled_chat(options, setup.tokenizer, first)
-    assert settled is not None
     records = first.records[: _SAMPLED if options.limit is None else options.limit]
     rows = Rows(None, np.arange(len(records), dtype=np.int64), records)
     if not records:

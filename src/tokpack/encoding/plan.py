@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack import __version__
 from tokpack.encoding.columns import deciding, settle, with_columns
-from tokpack.encoding.conversations import settled_chat
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.options import worker_count
@@ -397,7 +396,11 @@ def prepare(options: EncodeOptions, sources: Sequence[Source]) -> Prepared:
     first = FirstInputs(options, sources)
     options = with_columns(options, first)
     columns = settle(options, first)
-    chat = settled_chat(options, setup.tokenizer, first)
+    chat = None
+    if options.chat:
+        from tokpack.encoding.conversations import settled_chat
+
+        chat = settled_chat(options, setup.tokenizer, first)
     return Prepared(options, setup, deciding_options(options, setup, columns, chat))
 
 
