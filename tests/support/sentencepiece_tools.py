@@ -124,6 +124,30 @@ def trained(name: str, texts: tuple[str, ...] = (*TEXTS * 20,), size: int = 0) -
     return model.getvalue()
 
 
+@functools.cache
+def named_rules(name: str) -> bytes:
+    """Rules of normalization by a name that the library has."""
+    return trained_rules(normalization_rule_name=name)
+
+
+def trained_rules(**options: str) -> bytes:
+    """The compiled rules of a model with these options."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b c"]),
+        model_type="char",
+        vocab_size=8,
+        hard_vocab_limit=False,
+        model_writer=model,
+        minloglevel=3,
+        **options,
+    )
+    proto = pb.ModelProto()
+    proto.ParseFromString(model.getvalue())
+    rules: bytes = proto.normalizer_spec.precompiled_charsmap
+    return rules
+
+
 def edited(raw: bytes, change: Any) -> bytes:
     """The model with a change of its fields."""
     proto = pb.ModelProto()

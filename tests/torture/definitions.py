@@ -15,7 +15,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from support.sentencepiece_tools import CONVERTED, trained, unigram_json
+from support.sentencepiece_tools import CONVERTED, named_rules, trained, unigram_json
 from support.split_patterns import PRE_TOKENIZERS, byte_level
 from support.tiny_tokenizers import ALPHABET
 from support.tokenizers_twin import MODES
@@ -30,7 +30,7 @@ from tokpack.tokenizers.native import CoreTokenizer
 from tokpack.tokenizers.patterns import with_steps
 from torture.made_up import SPACE, TEXTS, Maker, Node, compare_ids, rounds
 from torture.patterns import made_up_steps
-from torture.pieces import made_up_rules, named_rules
+from torture.pieces import made_up_rules
 
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 _PREPEND = {"type": "Prepend", "prepend": SPACE}

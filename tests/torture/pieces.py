@@ -5,12 +5,10 @@ python -m torture.pieces --seed 1 --minutes 5
 
 from __future__ import annotations
 
-import io
 import random
 import tempfile
-from functools import cache
 
-from support.sentencepiece_tools import pb, sentencepiece, trained
+from support.sentencepiece_tools import named_rules, pb, sentencepiece, trained, trained_rules
 
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -31,30 +29,7 @@ def made_up_rules(make: Maker) -> bytes:
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
         file.write(written)
         file.flush()
-        return _trained_rules(normalization_rule_tsv=file.name)
-
-
-@cache
-def named_rules(name: str) -> bytes:
-    """Rules of a name that the library has."""
-    return _trained_rules(normalization_rule_name=name)
-
-
-def _trained_rules(**options: str) -> bytes:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b c"]),
-        model_type="char",
-        vocab_size=8,
-        hard_vocab_limit=False,
-        model_writer=model,
-        minloglevel=3,
-        **options,
-    )
-    proto = pb.ModelProto()
-    proto.ParseFromString(model.getvalue())
-    rules: bytes = proto.normalizer_spec.precompiled_charsmap
-    return rules
+        return trained_rules(normalization_rule_tsv=file.name)
 
 
 def made_up_model(make: Maker) -> bytes:
