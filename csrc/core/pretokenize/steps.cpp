@@ -107,13 +107,17 @@ void StepPieces::begin(const std::uint8_t* data, std::size_t begin, std::size_t 
 
 // The library's iteration over matches: an empty match right behind the last one does not count.
 void StepPieces::find_match() {
-  for (; search_ <= end_; search_ = search_ < end_ ? matcher_.next_character(search_) : end_ + 1) {
+  for (;;) {
     const std::size_t match_end = matcher_.match(search_);
-    if (match_end == Matcher::kNone) continue;
-    if (match_end == search_ && last_match_end_ == match_end) continue;
-    match_ = search_;
-    match_end_ = last_match_end_ = search_ = match_end;
-    return;
+    const bool counts = match_end != search_ || last_match_end_ != match_end;
+    if (match_end != Matcher::kNone && counts) {
+      match_ = search_;
+      match_end_ = last_match_end_ = search_ = match_end;
+      return;
+    }
+    if (search_ == end_) break;
+    search_ = matcher_.next_character(search_);
+    if (!matcher_.may_match_nothing()) search_ = matcher_.next_begin(search_);
   }
   match_ = match_end_ = Matcher::kNone;
 }
