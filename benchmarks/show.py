@@ -1,6 +1,6 @@
 """Print the results that are kept in benchmarks/results, a table for each run of a benchmark.
 
-python benchmarks/show.py [encode pipeline scale samples gpu peers]
+python benchmarks/show.py [encode families pipeline scale samples gpu peers]
 python benchmarks/show.py --chart docs/pictures/speed.svg    # the picture of README
 """
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SCRIPTS = {
     "encode": "encode",
+    "families": "families",
     "pipeline": "pipeline",
     "scale": "scale",
     "samples": "samples",

@@ -32,8 +32,15 @@ def test_the_results_that_are_kept_can_be_printed() -> None:
         [sys.executable, FOLDER / "show.py"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n== ") >= 6
+    assert done.stdout.count("\n== ") >= 7
     assert "megatron-fast" in done.stdout
+
+
+def test_the_table_of_families_is_what_the_results_say() -> None:
+    program = "import families; text = families.PAGE.read_text(); print(families.page(text) == text)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", f"run: python benchmarks/families.py --page\n{done.stderr}"
 
 
 def test_the_bars_of_the_picture_are_as_long_as_their_values(tmp_path: Path) -> None:

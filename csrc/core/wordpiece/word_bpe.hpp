@@ -1,7 +1,10 @@
 // BPE of one word over its characters, as the Hugging Face library merges them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <queue>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,8 +42,10 @@ class WordBpe {
 
  private:
   static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
+  static constexpr std::uint64_t kFree = ~std::uint64_t{0};
 
   struct Product {
+    std::uint64_t pair;  // left and right; kFree where there is none
     std::uint32_t rank, id;
   };
   struct Symbol {
@@ -53,16 +58,20 @@ class WordBpe {
   void add_symbols(std::string_view word);
   bool add_bytes(std::string_view text);
   void merge();
+  std::size_t place_of(std::uint32_t left, std::uint32_t right) const;
   const Product* product(std::uint32_t left, std::uint32_t right) const;
 
   std::string prefix_;
   std::uint32_t unknown_;
   WordBpeSettings settings_;
   std::unordered_map<std::string, std::uint32_t> ids_;
-  std::unordered_map<std::uint64_t, Product> products_;  // by left and right
-  std::vector<std::uint32_t> byte_ids_;                  // kNone for a byte without a token
+  std::vector<Product> products_;  // a hash table, with linear probing
+  unsigned shift_ = 0;
+  std::vector<std::uint32_t> byte_ids_;  // kNone for a byte without a token
   std::vector<std::uint32_t> initial_;
   std::vector<Symbol> symbols_;
+  // Ranks, and places of left symbols below them.
+  std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> candidates_;
 };
 
 }  // namespace tokpack
