@@ -52,7 +52,9 @@ LEARNED = {
 PAGE = common.ROOT / "docs" / "tokenizers.md"
 BEGIN, END = "<!-- families: made by benchmarks/families.py --page -->\n", "<!-- end -->\n"
 # Why a family is slow, for the page.
-WHY: dict[str, str] = {}
+WHY = {
+    "K-EXAONE": "its words are phrases, most of them new, and most of the time is merging",
+}
 
 
 def write_text(data: common.Data, work: Path, size: int) -> list[str]:
@@ -180,7 +182,7 @@ def table(rows: dict[str, common.Row]) -> str:
     if slow:
         lines += ["", f"Below {SLOW} MB/s:", ""]
     for row in slow:
-        lines.append(f"- {row['family']}, {row['first']['median']:.0f} MB/s: {reason(row)}")
+        lines.append(f"- {row['family']}, {row['first']['median']:.1f} MB/s: {reason(row)}")
     return "\n".join([*lines, ""])
 
 

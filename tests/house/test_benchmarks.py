@@ -37,7 +37,9 @@ def test_the_results_that_are_kept_can_be_printed() -> None:
 
 
 def test_the_table_of_families_is_what_the_results_say() -> None:
-    program = "import families; text = families.PAGE.read_text(); print(families.page(text) == text)"
+    program = (
+        "import families; text = families.PAGE.read_text(); print(families.page(text) == text)"
+    )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
     assert done.stdout == "True\n", f"run: python benchmarks/families.py --page\n{done.stderr}"
