@@ -14,6 +14,7 @@ import pytest
 import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.families import families
 from support.tokenizers_twin import Twin
 from support.traps import TRAPS
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
@@ -24,17 +25,15 @@ from tokpack.tokenizers import load_tokenizer
 if TYPE_CHECKING:
     from pathlib import Path
 
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_UP, _LOW = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_HEAD = r"[^\r\n\p{L}\p{N}]?"
 
-# As published: Llama 3; cl100k; Qwen 2; Qwen 3.5; gpt-oss; Tekken; DeepSeek V3; StarCoder; GPT-2.
+def _published(family: str) -> list[str]:
+    """The expressions of a family's Splits."""
+    node: Any = families()[family].pre_tokenizer
+    return [step["pattern"]["Regex"] for step in node["pretokenizers"] if step["type"] == "Split"]
+
+
 SPLITS: dict[str, tuple[str, list[str]]] = {
-    "llama3": (
-        "llama3",
-        [_CONTRACTIONS + rf"|{_HEAD}\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_TAIL}"],
-    ),
+    "llama3": ("llama3", _published("Llama 3")),
     "cl100k": (
         "llama3",
         [
@@ -42,41 +41,11 @@ SPLITS: dict[str, tuple[str, list[str]]] = {
             r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
         ],
     ),
-    "qwen2": (
-        "qwen2",
-        [_CONTRACTIONS + rf"|{_HEAD}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_TAIL}"],
-    ),
-    "qwen35": (
-        "qwen35",
-        [
-            _CONTRACTIONS
-            + rf"|{_HEAD}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_TAIL}"
-        ],
-    ),
-    "o200k": (
-        "o200k",
-        [
-            rf"{_HEAD}{_UP}*{_LOW}+{_CONTRACTIONS}?|{_HEAD}{_UP}+{_LOW}*{_CONTRACTIONS}?"
-            rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
-        ],
-    ),
-    "tekken": (
-        "tekken",
-        [
-            rf"{_HEAD}{_UP}*{_LOW}+|{_HEAD}{_UP}+{_LOW}*"
-            rf"|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
-        ],
-    ),
-    "deepseek_v3": (
-        "deepseek_v3",
-        [
-            r"\p{N}{1,3}",
-            "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
-            "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
-            "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*"
-            "|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-        ],
-    ),
+    "qwen2": ("qwen2", _published("Qwen 3")),
+    "qwen35": ("qwen35", _published("Qwen 3.5")),
+    "o200k": ("o200k", _published("gpt-oss")),
+    "tekken": ("tekken", _published("Mistral NeMo, Pixtral (Tekken)")),
+    "deepseek_v3": ("deepseek_v3", _published("DeepSeek V3, R1")),
     "gpt2 as a split": (
         "gpt2",
         [r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"],

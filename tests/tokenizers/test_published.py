@@ -52,6 +52,13 @@ def _small(vocabulary: str) -> dict[str, Any]:
     return trained_model(vocabulary, texts, size.get(vocabulary, 1000))
 
 
+def test_each_says_where_it_was_read() -> None:
+    assert len(families()) >= 60
+    for family in families().values():
+        assert family.read.startswith(("https://", "transformers ")), family.name
+        assert family.how in ("published", "transformers", "quoted"), family.name
+
+
 @pytest.mark.parametrize("name", families())
 def test_ids(name: str, tmp_path: Path) -> None:
     family = families()[name]
