@@ -285,9 +285,29 @@ def members(removing: pre_tokenizers.PreTokenizer) -> list[int]:
     return [int(not 0xD800 <= c < 0xE000 and chr(c) not in kept) for c in range(LIMIT)]
 
 
+def scripts() -> list[int]:
+    """The script of each code point, to the pretokenizer UnicodeScripts: 0 for any, else a number.
+
+    It removes what is of any script before the first character of one, and cuts between two.
+    """
+    pieces = pre_tokenizers.UnicodeScripts().pre_tokenize_str
+    valid = (chr(c) for c in range(LIMIT) if not 0xD800 <= c < 0xE000)
+    values = [0] * LIMIT
+    known: list[str] = []  # a character of each script
+    for run, _ in pieces("".join(c for c in valid if pieces(c))):
+        same = (i for i, one in enumerate(known) if len(pieces(one + run[0])) == 1)
+        number = next(same, len(known))
+        if number == len(known):
+            known.append(run[0])
+        for c in run:
+            values[ord(c)] = number + 1
+    return values
+
+
 def write_sets() -> None:
     """Categories and other sets of code points, as ranges."""
     categories = runs([CATEGORIES.index(unicodedata2.category(chr(c))) for c in range(LIMIT)])
+    of_scripts = runs(scripts())
     digits = pre_tokenizers.Digits(individual_digits=True)
     numeric = [0] * LIMIT
     for c in range(LIMIT):
@@ -318,6 +338,8 @@ def write_sets() -> None:
         '#include "core/text/code_points.hpp"\n\nnamespace tokpack::code_point_tables {\n',
         array("std::uint32_t", "kCategoryRuns", [c << 8 | value for c, value in categories]),
         f"const std::size_t kCategoryRunCount = {len(categories)};\n",
+        array("std::uint32_t", "kScriptRuns", [c << 8 | value for c, value in of_scripts]),
+        f"const std::size_t kScriptRunCount = {len(of_scripts)};\n",
         array("std::uint32_t", "kBorders", borders),
         f"const NamedSet kNamedSets[{len(sets)}] = {{\n{''.join(lines)}}};\n",
         f"const std::size_t kNamedSetCount = {len(sets)};\n",

@@ -164,13 +164,6 @@ class ByteLevelBpeBinding final : public EncoderBinding {
   }
 };
 
-PrefixScheme parse_prefix(const std::string& prefix) {
-  if (prefix == "never") return PrefixScheme::kNever;
-  if (prefix == "first") return PrefixScheme::kFirst;
-  if (prefix == "always") return PrefixScheme::kAlways;
-  throw py::value_error("prefix '" + prefix + "' is none of never, first, always");
-}
-
 // The tokens of a text in which U+2581 stands for each space.
 std::vector<std::string> fold(const Vocab& vocab) {
   std::vector<std::string> tokens;
@@ -183,6 +176,15 @@ std::vector<std::string> fold(const Vocab& vocab) {
 
 void check_byte_ids(const std::vector<std::uint32_t>& byte_ids) {
   if (!byte_ids.empty() && byte_ids.size() != 256) throw py::value_error("256 bytes have ids");
+}
+
+UnigramScores parse_scores(const Vocab& vocab, std::vector<double> scores,
+                           std::vector<std::uint32_t> byte_ids, std::uint32_t unknown) {
+  check_byte_ids(byte_ids);
+  if (scores.size() > vocab.size() || unknown >= scores.size()) {
+    throw py::value_error("a score or the unknown token is outside of the vocabulary");
+  }
+  return {std::move(scores), unknown, std::move(byte_ids)};
 }
 
 class MetaspaceBinding : public EncoderBinding {
@@ -244,12 +246,8 @@ class MetaspaceUnigramBinding final : public MetaspaceBinding {
                           const std::string& special_tokens, const std::string& dtype,
                           std::size_t cache_bytes, const std::string& level)
       : MetaspaceBinding(dtype) {
-    check_byte_ids(byte_ids);
-    if (scores.size() > vocab.size() || unknown >= scores.size()) {
-      throw py::value_error("a score or the unknown token is outside of the vocabulary");
-    }
     MetaspaceModel model;
-    model.scores = UnigramScores{std::move(scores), unknown, std::move(byte_ids)};
+    model.scores = parse_scores(vocab, std::move(scores), std::move(byte_ids), unknown);
     model.unknown = unknown;
     model.fuse_unknown = model.scores->byte_ids.empty();
     model.steps = parse_steps(steps);
@@ -291,15 +289,20 @@ class WordBinding : public EncoderBinding {
     if (unknown >= vocab.size()) {
       throw py::value_error("the unknown token is outside of the vocabulary");
     }
-    for (const auto& token : vocab) model.tokens.push_back(token ? std::string(*token) : "");
+    if (model.scores) {
+      model.tokens = fold(vocab);
+    } else {
+      for (const auto& token : vocab) model.tokens.push_back(token ? std::string(*token) : "");
+    }
     model.prefix = prefix;
     model.unknown = unknown;
     model.steps = parse_steps(steps);
     if (const auto* const names = std::get_if<std::vector<std::string>>(&cuts)) {
       model.cuts = *names;
     } else {
-      model.pretokenizer =
-          Pretokenizer::of_characters(step_texts(std::get<std::vector<StepTuple>>(cuts)));
+      const auto texts = step_texts(std::get<std::vector<StepTuple>>(cuts));
+      model.pretokenizer = model.bpe && model.bpe->of_bytes ? Pretokenizer(texts)
+                                                            : Pretokenizer::of_characters(texts);
     }
     model.encode_specials = encodes_specials(special_tokens);
     std::size_t vocab_size = 0;
@@ -329,18 +332,34 @@ class WordBpeBinding final : public WordBinding {
  public:
   WordBpeBinding(const Vocab& vocab, const MergeRows& merges, const std::string& prefix,
                  const std::string& suffix, std::uint32_t unknown, bool fuse_unknown,
-                 bool byte_fallback, bool ignore_merges, const std::vector<NormalizerTuple>& steps,
-                 const CutChoice& cuts, const std::vector<AddedTuple>& added,
-                 const std::string& special_tokens, const std::string& dtype,
-                 std::size_t cache_bytes, const std::string& level)
+                 bool byte_fallback, bool ignore_merges, bool of_bytes,
+                 const std::vector<NormalizerTuple>& steps, const CutChoice& cuts,
+                 const std::vector<AddedTuple>& added, const std::string& special_tokens,
+                 const std::string& dtype, std::size_t cache_bytes, const std::string& level)
       : WordBinding(dtype) {
     WordPieceModel model;
     model.bpe = {.merges = parse_merges(merges),
                  .suffix = suffix,
                  .fuse_unknown = fuse_unknown,
                  .byte_fallback = byte_fallback,
-                 .ignore_merges = ignore_merges};
+                 .ignore_merges = ignore_merges,
+                 .of_bytes = of_bytes};
     make(std::move(model), vocab, prefix, unknown, steps, cuts, added, special_tokens, cache_bytes,
+         level);
+  }
+};
+
+class WordUnigramBinding final : public WordBinding {
+ public:
+  WordUnigramBinding(const Vocab& vocab, std::vector<double> scores,
+                     std::vector<std::uint32_t> byte_ids, std::uint32_t unknown,
+                     const std::vector<NormalizerTuple>& steps, const CutChoice& cuts,
+                     const std::vector<AddedTuple>& added, const std::string& special_tokens,
+                     const std::string& dtype, std::size_t cache_bytes, const std::string& level)
+      : WordBinding(dtype) {
+    WordPieceModel model;
+    model.scores = parse_scores(vocab, std::move(scores), std::move(byte_ids), unknown);
+    make(std::move(model), vocab, "", unknown, steps, cuts, added, special_tokens, cache_bytes,
          level);
   }
 };
@@ -463,12 +482,21 @@ void bind_bpe(py::module_& module) {
            py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
   py::class_<WordBpeBinding, EncoderBinding>(module, "WordBPE")
       .def(py::init<const Vocab&, const MergeRows&, const std::string&, const std::string&,
-                    std::uint32_t, bool, bool, bool, const std::vector<NormalizerTuple>&,
+                    std::uint32_t, bool, bool, bool, bool, const std::vector<NormalizerTuple>&,
                     const CutChoice&, const std::vector<AddedTuple>&, const std::string&,
                     const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("prefix"), py::arg("suffix"),
            py::arg("unknown"), py::arg("fuse_unknown"), py::arg("byte_fallback"),
-           py::arg("ignore_merges"), py::arg("steps"), py::arg("cuts"), py::arg("added"),
+           py::arg("ignore_merges"), py::arg("of_bytes"), py::arg("steps"), py::arg("cuts"),
+           py::arg("added"), py::arg("special_tokens"), py::arg("dtype") = "uint16",
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
+  py::class_<WordUnigramBinding, EncoderBinding>(module, "WordUnigram")
+      .def(py::init<const Vocab&, std::vector<double>, std::vector<std::uint32_t>, std::uint32_t,
+                    const std::vector<NormalizerTuple>&, const CutChoice&,
+                    const std::vector<AddedTuple>&, const std::string&, const std::string&,
+                    std::size_t, const std::string&>(),
+           py::kw_only(), py::arg("vocab"), py::arg("scores"), py::arg("byte_ids"),
+           py::arg("unknown"), py::arg("steps"), py::arg("cuts"), py::arg("added"),
            py::arg("special_tokens"), py::arg("dtype") = "uint16",
            py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
   py::class_<TextNormalizerBinding>(module, "TextNormalizer")

@@ -210,19 +210,35 @@ class WordPiece(AnyEncoder):
     ) -> None: ...
 
 class WordBPE(AnyEncoder):
-    """A BPE over the characters of words."""
+    """A BPE over the characters, or bytes, of words."""
 
     def __init__(
         self,
         *,
         vocab: Sequence[bytes | None],  # text of each id as UTF-8; None: no such token
         merges: npt.NDArray[np.int32],  # [m, 3] left id, right id, product id, in rank order
-        prefix: str,  # of a token that goes on a word
-        suffix: str,  # of a token that ends a word
+        prefix: str | bytes,  # of a token that goes on a word
+        suffix: str | bytes,  # of a token that ends a word
         unknown: int,  # the id of a character without a token
         fuse_unknown: bool,  # of a run of them
         byte_fallback: bool,  # what has no token becomes bytes, where these have tokens
         ignore_merges: bool,  # of a word that is a token
+        of_bytes: bool,  # then ``cuts`` are steps with a ByteLevel
+        steps: NormalizerSteps,
+        cuts: Cuts,
+        **options: Unpack[_AddedOptions],
+    ) -> None: ...
+
+class WordUnigram(AnyEncoder):
+    """A Unigram of the parts of words, with U+2581 for a space."""
+
+    def __init__(
+        self,
+        *,
+        vocab: Sequence[bytes | None],  # text of each id as UTF-8; None: no such token
+        scores: Sequence[float],  # of the first ids
+        byte_ids: Sequence[int],  # of the 256 bytes; none without byte fallback
+        unknown: int,  # the id of a run of unknown characters, without byte fallback
         steps: NormalizerSteps,
         cuts: Cuts,
         **options: Unpack[_AddedOptions],

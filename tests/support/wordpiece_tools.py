@@ -20,6 +20,7 @@ from tokenizers import (
 
 from support.tiny_tokenizers import with_ids
 
+SPACE = "\u2581"
 BERT: dict[str, Any] = {"type": "BertPreTokenizer"}
 CUTS: dict[str, Any] = {
     "BERT's": BERT,
@@ -40,6 +41,36 @@ CUTS: dict[str, Any] = {
             {"type": "Whitespace"},
         ],
     },
+    "scripts": {"type": "UnicodeScripts"},
+    "words of scripts": {
+        "type": "Sequence",
+        "pretokenizers": [
+            *({"type": kind} for kind in ("Whitespace", "Punctuation", "UnicodeScripts")),
+        ],
+    },
+    "Metaspace": {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always"},
+    "Metaspace and others": {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first"},
+            {"type": "Punctuation", "behavior": "Isolated"},
+            {"type": "UnicodeScripts"},
+            {"type": "Digits", "individual_digits": True},
+        ],
+    },
+    "others and Metaspace": {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "UnicodeScripts"},
+            {"type": "Digits", "individual_digits": False},
+            {
+                "type": "Metaspace",
+                "replacement": SPACE,
+                "prepend_scheme": "always",
+                "split": False,
+            },
+        ],
+    },
 }
 PIECES = [
     *(" ", "  ", "the", " cat", "mat", "ING", "0", "12", ".", "'", "''", "``", "\n", "\t", "\r\n"),
@@ -49,8 +80,14 @@ PIECES = [
     *("\u4e2d", "\u6587", "\u3042", "\u30ab\u3099", "\uac00", "\u1100\u1161", "\u0441", "\uff21"),
     *("\u2126", "\ufb01", "\u00bd", "\u0915\u093c", "\u0958", "\u0e33", "\u0e40", "\U0001f600"),
     *("\U00020000", "\U0002a6df", "\U000f0000", "\U0010ffff", "\u07fd", "\u0897", "\U00011938"),
+    *(SPACE, "\u30fc", "\u30ab", "\u05d0", "\u0378", "\u1b00", SPACE + "the", "\u0640"),
     *("[UNK]", "[MASK]", "[CLS]", "[", "##", "#", "_", "-", "$", "^", "\u3002", "\u2019"),
 ]
+
+
+def sequence(*steps: Any) -> dict[str, Any]:
+    """A pre_tokenizer of these steps."""
+    return {"type": "Sequence", "pretokenizers": list(steps)}
 
 
 def definition(

@@ -230,9 +230,8 @@ EXPRESSIONS = [
 @st.composite
 def cuts(draw: st.DrawFn) -> dict[str, Any]:
     """A pre-tokenizer."""
-    kind = draw(
-        st.sampled_from(["Split", "Split", "text", "plain", "Digits", "Punctuation", "else"])
-    )
+    kinds = ["Split", "Split", "text", "plain", "Digits", "Punctuation", "Metaspace", "else"]
+    kind = draw(st.sampled_from(kinds))
     behavior, flag = draw(st.sampled_from(BEHAVIORS)), draw(st.booleans())
     if kind == "Split":
         return split(draw(st.sampled_from(EXPRESSIONS)), behavior, invert=flag)
@@ -242,8 +241,12 @@ def cuts(draw: st.DrawFn) -> dict[str, Any]:
             "pattern": {"String": draw(st.sampled_from(["a", "b.", " "]))},
         }
     if kind == "plain":
-        return {
-            "type": draw(st.sampled_from(["WhitespaceSplit", "Whitespace", "BertPreTokenizer"]))
+        plain = ["WhitespaceSplit", "Whitespace", "BertPreTokenizer", "UnicodeScripts"]
+        return {"type": draw(st.sampled_from(plain))}
+    if kind == "Metaspace":
+        scheme = draw(st.sampled_from(["always", "first", "never"]))
+        return {"type": kind, "replacement": draw(st.sampled_from("\u2581 _")), "split": flag} | {
+            "prepend_scheme": scheme
         }
     if kind == "Digits":
         return {"type": "Digits", "individual_digits": flag}
@@ -275,13 +278,14 @@ test_any_cuts = any_vocabulary(with_cuts(), [*PIECES, *TOKENS], examples=300)
         {"type": "Punctuation", "behavior": "Removed"},
         {"type": "CharDelimiterSplit", "delimiter": "^"},
         {"type": "FixedLength", "length": 3},
+        {"type": "UnicodeScripts"},
     ],
     ids=lambda step: str(step["type"]),
 )
 def test_each_character_is_cut_as_by_the_library(step: dict[str, Any]) -> None:
     planes = [*range(0xD800), *range(0xE000, 0x34000), *range(0xE0000, 0xE1000)]
     rest = [c for c in range(0x34000, 0x110000) if c % 89 == 0 or c & 0xFFFF > 0xFFFB]
-    text = "".join(f"a{chr(c)}a.{chr(c)}" for c in sorted({*planes, *rest}))
+    text = "".join(f"a{chr(c)}a.{chr(c)}\u4e2d" for c in sorted({*planes, *rest}))
     steps = {"type": "Sequence", "pretokenizers": [step, WHOLE]}
     library = assembled("the library", pre_tokenizer=steps).pre_tokenizer
     assert library is not None
@@ -447,13 +451,61 @@ def test_words_with_an_end_of_all_lengths(tmp_path: Path) -> None:
     )
 
 
+# Tokens that go on a word.
+
+
+@st.composite
+def with_prefix(draw: st.DrawFn) -> dict[str, Any]:
+    prefix, suffix = (
+        draw(st.sampled_from(["##", "a", "\u00e9"])),
+        draw(st.sampled_from(["", "</w>"])),
+    )
+    letters = [letter + end for end in dict.fromkeys(("", suffix)) for letter in ALPHABET]
+    tokens = dict.fromkeys([*letters, *(prefix + letter for letter in letters), EOD])
+    firsts = ["a", "b", "ab", "#", "c"]
+    merges = []
+    for _ in range(draw(st.integers(0, 8))):
+        left = draw(st.sampled_from([*firsts, *(prefix + one for one in firsts)]))
+        right = draw(st.sampled_from(firsts)) + draw(st.sampled_from(["", suffix]))
+        for token in (left, prefix + right, left + right):
+            tokens.setdefault(token)
+        merges.append((left, prefix + right))
+        firsts.append((left + right).removeprefix(prefix).removesuffix(suffix) or "a")
+    written = tiny(
+        vocab={token: i for i, token in enumerate(tokens)},
+        merges=list(map(list, dict.fromkeys(merges))),
+        continuing_subword_prefix=prefix,
+        end_of_word_suffix=suffix or None,
+        ignore_merges=draw(st.booleans()),
+        unk_token=draw(st.sampled_from([None, "a"])),
+    )
+    settings = {"add_prefix_space": draw(st.booleans()), "use_regex": draw(st.booleans())}
+    return {
+        **written,
+        "normalizer": draw(st.sampled_from([None, {"type": "NFC"}, LOWER[1]])),
+        "pre_tokenizer": sequence(
+            "pretokenizers", [*draw(st.lists(cuts(), max_size=1)), {**BYTES, **settings}]
+        ),
+        "added_tokens": [
+            added(EOD, written["model"]["vocab"][EOD]),
+            *with_ids(written["model"]["vocab"], draw(some_added(TOKENS[:-1], 2))),
+        ],
+    }
+
+
+test_any_prefix = any_vocabulary(
+    with_prefix(), [*PIECES, *TOKENS, "##", "#", "a" * 40], examples=100
+)
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
         ({"ignore_merges": True}, "in a way that is not understood"),
-        ({"end_of_word_suffix": "\u4e2d"}, "in a way that is not understood"),
+        ({"end_of_word_suffix": "\u4e2d"}, "prefix or suffix is outside"),
         ({"end_of_word_suffix": "</x>"}, "byte 0x00 at the end of a word"),
-        ({"continuing_subword_prefix": "##"}, "'continuing_subword_prefix'"),
+        ({"continuing_subword_prefix": "##"}, "byte 0x00 within a word"),
+        ({"continuing_subword_prefix": "\u4e2d"}, "prefix or suffix is outside"),
     ],
 )
 def test_other_suffixes_go_to_the_library(

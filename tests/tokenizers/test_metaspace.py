@@ -17,6 +17,7 @@ from support.tokenizers_twin import (
     loaded_and_kept,
     made_of,
 )
+from support.wordpiece_tools import CUTS
 
 from tokpack.tokenizers import load_tokenizer
 
@@ -55,6 +56,15 @@ FORMS: dict[str, tuple[Any, Any]] = {
     },
     "replace and metaspace": (REPLACE, metaspace("always", True)),
     "llama and metaspace": (LLAMA, metaspace("first", False)),
+    # With more to do, texts are cut into words first.
+    "llama and NFC": (
+        {**LLAMA, "normalizers": [{"type": "NFC"}, *LLAMA["normalizers"]]},
+        None,
+    ),
+    "NFKC and metaspace": ({"type": "NFKC"}, metaspace("always", True)),
+    "replace and digits": (REPLACE, {"type": "Digits", "individual_digits": True}),
+    "metaspace and others": (None, CUTS["Metaspace and others"]),
+    "others and metaspace": (None, CUTS["others and Metaspace"]),
 }
 TOKENS = [
     *("<s>", "</s>", "<x>", "ab", "a b", " b", "b ", SPACE, SPACE + "a", "\n", "\n\n", "a<x"),
@@ -271,24 +281,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         ),
         "twice, normalized",
     ),
-    "normalizer": (
-        {
-            **some(),
-            "normalizer": {**LLAMA, "normalizers": [*LLAMA["normalizers"], {"type": "NFC"}]},
-        },
-        "normalizer is NFC",
-    ),
     "two prefixes": (
         {**some(), "normalizer": {**LLAMA, "normalizers": [PREPEND, *LLAMA["normalizers"]]}},
         "otherwise than Llama's",
     ),
     "another mark": (
         {**some("first, True"), "pre_tokenizer": metaspace("first", replacement="_")},
-        "Metaspace of settings",
-    ),
-    "another cut": (
-        {**some(), "pre_tokenizer": {"type": "Digits", "individual_digits": True}},
-        "pre_tokenizer",
+        "'_' for a space",
     ),
 }
 

@@ -20,6 +20,7 @@ from support.tokenizers_twin import (
     loaded_and_kept,
     made_of,
 )
+from support.wordpiece_tools import CUTS, sequence
 
 from tokpack.tokenizers import load_tokenizer
 
@@ -114,10 +115,11 @@ METASPACES: dict[str, Any] = {
 PRETOKENIZERS = [
     *METASPACES.values(),
     {"type": "Metaspace", "replacement": SPACE, "add_prefix_space": True},
-    {
-        "type": "Sequence",
-        "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACES["always"]],
-    },
+    sequence({"type": "WhitespaceSplit"}, METASPACES["always"]),
+    sequence({"type": "WhitespaceSplit"}, METASPACES["first"]),
+    {**METASPACES["first"], "split": False},
+    CUTS["Metaspace and others"],
+    CUTS["others and Metaspace"],
 ]
 BYTES = [[f"<0x{byte:02X}>", -9.5] for byte in range(256)]
 
@@ -208,15 +210,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a setting": (definition(VOCAB, None, SPLIT, alpha=0.1), "unknown setting 'alpha'"),
     "a long token": (definition([*VOCAB, ["a" * 600, -2.0]], None, SPLIT), "very long token"),
     "no pretokenizer": (definition(VOCAB, None, None), "pre_tokenizer"),
-    "not cut": (definition(VOCAB, None, {**SPLIT, "split": False}), "settings"),
-    "words without a prefix": (
-        definition(
-            VOCAB,
-            None,
-            {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, SPLIT]},
-        ),
-        "settings",
-    ),
+    "another mark": (definition(VOCAB, None, {**SPLIT, "replacement": "_"}), "'_' for a space"),
+    "two of them": (definition(VOCAB, None, sequence(SPLIT, SPLIT)), "pre_tokenizer"),
     "a normalizer": (
         definition(VOCAB, {"type": "ByteLevel"}, SPLIT),
         "normalizer is ByteLevel",

@@ -17,7 +17,16 @@ from support.tokenizers_twin import (
     loaded_and_kept,
     made_of,
 )
-from support.wordpiece_tools import BERT, CUTS, PIECES, bert_normalizer, definition, trained
+from support.wordpiece_tools import (
+    BERT,
+    CUTS,
+    PIECES,
+    SPACE,
+    bert_normalizer,
+    definition,
+    sequence,
+    trained,
+)
 
 from tokpack.tokenizers import load_tokenizer
 
@@ -132,8 +141,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "very long token",
     ),
     "another pretokenizer": (
-        definition(WORDS, None, {"type": "UnicodeScripts"}),
-        "the step UnicodeScripts",
+        definition(WORDS, None, {"type": "Metaspace", "replacement": SPACE, "splits": True}),
+        "a Metaspace of settings",
+    ),
+    "a begin that goes": (
+        definition(WORDS, bert_normalizer(), CUTS["Metaspace and others"]),
+        "the begin of a text",
+    ),
+    "two that put spaces in front": (
+        definition(WORDS, None, sequence(CUTS["Metaspace"], CUTS["Metaspace"])),
+        "two that put spaces in front",
     ),
     "a normalizer": (
         definition(WORDS, {"type": "ByteLevel"}, BERT),

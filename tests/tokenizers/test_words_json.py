@@ -19,7 +19,7 @@ from support.tokenizers_twin import (
     loaded_and_kept,
     made_of,
 )
-from support.wordpiece_tools import BERT, CUTS, PIECES, bert_normalizer
+from support.wordpiece_tools import BERT, CUTS, PIECES, bert_normalizer, sequence
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from tokpack.tokenizers import load_tokenizer
@@ -112,7 +112,22 @@ def bpe(vocab: list[str], merges: list[tuple[str, str]], **model: Any) -> dict[s
     }
 
 
-CHARACTERS = ["a", "b", "c", "B", "#", "<", "/", "1", "\u00e9", "e", "\u0301", "\u4e2d", "."]
+CHARACTERS = [
+    "\u2581",
+    "a",
+    "b",
+    "c",
+    "B",
+    "#",
+    "<",
+    "/",
+    "1",
+    "\u00e9",
+    "e",
+    "\u0301",
+    "\u4e2d",
+    ".",
+]
 
 
 @st.composite
@@ -149,7 +164,7 @@ def merging(draw: st.DrawFn) -> dict[str, Any]:
     )
     return definition(
         model,
-        draw(st.sampled_from([None, bert_normalizer(), {"type": "NFC"}])),
+        draw(st.sampled_from([None, None, bert_normalizer(), {"type": "NFC"}])),
         draw(st.sampled_from(SOME_CUTS)),
         draw(some_added(TOKENS, 3)),
     )
@@ -253,7 +268,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an empty token": (definition(bpe(["<unk>", ""], []), None, BERT), "an empty token"),
     "a setting": (definition({**word_level(["[UNK]"]), "x": 1}, None, BERT), "the setting 'x'"),
-    "scripts": (definition(A_BPE, None, {"type": "UnicodeScripts"}), "the step UnicodeScripts"),
+    "two that put spaces in front": (
+        definition(A_BPE, None, sequence(CUTS["Metaspace"], CUTS["Metaspace"])),
+        "two that put spaces in front",
+    ),
     "words of bytes": (
         definition(word_level(["[UNK]"]), None, EMPTY_MODEL["pre_tokenizer"]),
         "a ByteLevel, and its model is not of bytes",

@@ -216,6 +216,62 @@ def unigram(make: Maker) -> Node:
     return make.definition(model, normalizer, pre_tokenizer, cuts[-1])
 
 
+def _some_cuts(make: Maker, *, of_bytes: bool) -> Any:
+    """Pre-tokenizers in any order, often a Metaspace among them."""
+    rng = make.rng
+
+    def split() -> Node:
+        expression = rng.choice([r"\s+", "a|b", r"\p{L}+"])
+        behavior = rng.choice(["Isolated", "MergedWithNext", "Removed"])
+        pattern = {"Regex": expression}
+        return {
+            "type": "Split",
+            "pattern": pattern,
+            "behavior": behavior,
+            "invert": make.maybe(0.2),
+        }
+
+    def punctuation() -> Node:
+        behavior = rng.choice(["Isolated", "Removed", "Contiguous"])
+        return {"type": "Punctuation", "behavior": behavior}
+
+    plain = ["Whitespace", "WhitespaceSplit", "BertPreTokenizer", *["UnicodeScripts"] * 3]
+    choices = [
+        *(lambda: {"type": rng.choice(plain)}, lambda: {"type": rng.choice(plain)}, split),
+        *(lambda: {"type": "Digits", "individual_digits": make.maybe(0.5)}, punctuation),
+    ]
+    steps = [rng.choice(choices)() for _ in range(rng.randint(0, 3))]
+    if make.maybe(0.7):
+        metaspace = _metaspace(make)
+        if make.maybe(0.1):
+            metaspace["replacement"] = rng.choice(" _a")
+        steps.insert(rng.randint(0, len(steps)), metaspace)
+    if of_bytes:
+        last = byte_level(use_regex=make.maybe(0.5), add_prefix_space=make.maybe(0.2))
+        steps.insert(rng.randint(0, len(steps)) if make.maybe(0.3) else len(steps), last)
+    return _nested(rng, steps, "pretokenizers") if steps else None
+
+
+def prefixed_bpe(make: Maker) -> Node:
+    """A byte-level BPE with a prefix of tokens that go on a word."""
+    rng, written = make.rng, byte_level_bpe(make)
+    prefix, suffix = rng.choice(["##", "a", "\u0120", "\xe9"]), rng.choice(["", "", "</w>"])
+    model = written["model"]
+    some = [*model["vocab"], *ALPHABET]
+    both = [token + end for end in dict.fromkeys(("", suffix)) for token in some]
+    tokens = dict.fromkeys([*both, *(prefix + token for token in both)])
+    pairs = []
+    for _ in range(rng.randint(0, 40)):
+        left = rng.choice(ALPHABET if make.maybe(0.5) else list(tokens))
+        right = rng.choice([token for token in tokens if token.startswith(prefix)])
+        pairs.append((left, right))
+        tokens.setdefault(left + right.removeprefix(prefix))
+    model["vocab"] = make.vocab(list(tokens))
+    model["merges"] = [list(pair) for pair in dict.fromkeys(pairs)]
+    model |= {"continuing_subword_prefix": prefix, "end_of_word_suffix": suffix or None}
+    return {**written, "added_tokens": make.added(model["vocab"])}
+
+
 def wordpiece(make: Maker) -> Node:
     """As BERT's, and what else can be written."""
     rng = make.rng
@@ -236,20 +292,24 @@ def wordpiece(make: Maker) -> Node:
     steps = [bert] if make.maybe(0.7) else _normalizers(make)
     normalizer = _nested(rng, steps if make.maybe(0.9) else [], "normalizers")
     cuts = rng.choice([*WORDPIECE_CUTS.values(), WORDPIECE_CUTS["BERT's"]])
-    if make.maybe(0.05):
-        cuts = {"type": "UnicodeScripts"}
     decoder = {"type": "WordPiece", "prefix": prefix, "cleanup": make.maybe(0.5)}
+    if make.maybe(0.2):
+        model = {"type": "WordLevel", "vocab": model["vocab"], "unk_token": "[UNK]"}
     return make.definition(model, normalizer, cuts, decoder)
 
 
-_KINDS = (byte_level_bpe, metaspace_bpe, unigram, wordpiece)
+_KINDS = (byte_level_bpe, prefixed_bpe, metaspace_bpe, unigram, wordpiece)
 
 
 def check(seed: int) -> str:
     """Compare one seed: what came of it. AssertionError with all that repeats it."""
     make = Maker(random.Random(seed))
     kind = make.rng.choice(_KINDS)
-    raw = json.dumps(kind(make))
+    written = kind(make)
+    if make.maybe(0.4):
+        of_bytes = kind in (byte_level_bpe, prefixed_bpe)
+        written["pre_tokenizer"] = _some_cuts(make, of_bytes=of_bytes)
+    raw = json.dumps(written)
     try:
         library = Tokenizer.from_str(raw)
     except BaseException as error:

@@ -35,12 +35,12 @@ class Encoder final : public CachedEncoder<Id, Out> {
     for (std::uint32_t id = 0; id < words.size(); ++id) placer_.set_size(id, words[id].size());
     take_space_runs();
     const Pretokenizer& own = options_.pretokenizer;
-    prefixes_ = own.prefixes && own.steps_before_prefix == 0;
     if (!own.keeps_text() || options.suffix) {
       laid_.emplace(own, options.suffix);
     } else if (!own.steps.empty()) {
       cutter_.emplace(own.steps, own.rules, options.level, longest_run_);
     }
+    prefixes_ = own.prefixes() && !laid_;
     check_utf8_ = options.form || options.normalizer || !cutter_ || cutter_->needs_utf8();
     seed(words);
   }
@@ -63,7 +63,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   // behind one gets no space in front.
   void take_space_runs() {
     const std::optional<ScanRules>& rules = options_.pretokenizer.rules;
-    if (options_.pretokenizer.prefixes || options_.suffix || !rules ||
+    if (options_.pretokenizer.change || options_.suffix || !rules ||
         rules->shape != ScanShape{.family = ScanShape::Family::kGpt2})
       return;
     longest_run_ = longest_space_run(added_.normalized.tokens());
@@ -114,13 +114,14 @@ class Encoder final : public CachedEncoder<Id, Out> {
     split(added_.raw, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       // What relies on valid UTF-8 could read behind the text if it were not.
       if (check_utf8_ && !is_utf8_(part, part_size)) return encode_bytes(part, part_size);
+      const bool first = part == text;
       const std::string_view view(reinterpret_cast<const char*>(part), part_size);
       const std::string_view normal = normalized(view);
-      if (normal == view) return encode_normalized(part, part_size);
+      if (normal == view) return encode_normalized(part, part_size, first);
       const auto* begin = reinterpret_cast<const std::uint8_t*>(normal.data());
       const std::uint8_t* data_end = std::exchange(data_end_, begin + normal.size());
       placer_.show_other_text();
-      encode_normalized(begin, normal.size());
+      encode_normalized(begin, normal.size(), first);
       if (!laid_) placer_.show_document();
       data_end_ = data_end;
     });
@@ -149,14 +150,15 @@ class Encoder final : public CachedEncoder<Id, Out> {
     place(first, text, size);
   }
 
-  void encode_normalized(const std::uint8_t* text, std::size_t size) {
+  // `document_begins`: with the text.
+  void encode_normalized(const std::uint8_t* text, std::size_t size, bool document_begins) {
     split(added_.normalized, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       const std::size_t first = ids_->size();
       if (prefixes_ && part[0] != ' ') {
         encode_prefixed(part, part_size);
         return place(first, part, part_size, 1);
       }
-      encode_piece(part, part_size);
+      encode_piece(part, part_size, document_begins && part == text);
       place(first, part, part_size);
     });
   }
@@ -167,13 +169,13 @@ class Encoder final : public CachedEncoder<Id, Out> {
     prefixed_[0] = ' ';
     std::memcpy(prefixed_.data() + 1, text, size);
     const std::uint8_t* data_end = std::exchange(data_end_, prefixed_.data() + 1 + size);
-    encode_piece(prefixed_.data(), 1 + size);
+    encode_piece(prefixed_.data(), 1 + size, false);
     data_end_ = data_end;
   }
 
-  // Encodes text without added tokens.
-  void encode_piece(const std::uint8_t* text, std::size_t size) {
-    if (laid_) return encode_laid(text, size);
+  // Encodes text without added tokens. `first`: the document begins here.
+  void encode_piece(const std::uint8_t* text, std::size_t size, bool first) {
+    if (laid_) return encode_laid(text, size, first);
     room(size);
     if (!cutter_) return encode_whole(text, size);
     cutter_->begin(text, size);
@@ -193,9 +195,9 @@ class Encoder final : public CachedEncoder<Id, Out> {
   }
 
   // With words that are not the text in parts.
-  void encode_laid(const std::uint8_t* text, std::size_t size) {
+  void encode_laid(const std::uint8_t* text, std::size_t size, bool first) {
     const std::uint8_t* const data_end = data_end_;
-    laid_->begin(text, size);
+    laid_->begin(text, size, first);
     while (const std::size_t count = laid_->next(&words_, starts_)) {
       const std::size_t end = words_.size();
       pad_keys(&words_);

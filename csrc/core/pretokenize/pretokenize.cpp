@@ -55,69 +55,89 @@ const Named* find_named(std::string_view name) {
 
 }  // namespace
 
-Pretokenizer::Pretokenizer(std::span<const StepText> texts)
-    : steps(compile_steps(texts)), removes(removes_text(steps)) {
-  const auto before = prefixed_after(texts);
-  prefixes = before.has_value();
-  steps_before_prefix = before.value_or(0);
+Pretokenizer::Pretokenizer(std::span<const StepText> texts) {
+  set(compile_steps(texts));
   if (keeps_text()) rules = rules_of(steps);
+}
+
+void Pretokenizer::set(CompiledSteps compiled) {
+  steps = std::move(compiled.steps);
+  change = std::move(compiled.change);
+  removes = removes_text(steps);
 }
 
 Pretokenizer::Pretokenizer(std::string_view pattern_name) {
   const auto texts = texts_of_pattern(pattern_name);
   if (!texts) throw std::invalid_argument("pattern '" + std::string(pattern_name) + "' is unknown");
-  steps = compile_steps(*texts);
+  set(compile_steps(*texts));
   if (const Named* const named = find_named(pattern_name)) rules = named->rules;
 }
 
 LaidWords::LaidWords(const Pretokenizer& pretokenizer, std::optional<std::uint8_t> suffix)
-    : suffix_(suffix) {
+    : change_(pretokenizer.change), suffix_(suffix) {
   const std::span<const Step> steps = pretokenizer.steps;
-  const std::size_t outer = pretokenizer.steps_before_prefix;
+  const std::size_t outer = change_ ? change_->steps_before : 0;
   if (outer != 0) outer_.emplace(steps.first(outer));
   if (outer != steps.size()) inner_.emplace(steps.subspan(outer));
 }
 
-void LaidWords::begin(const std::uint8_t* text, std::size_t size) {
-  text_ = piece_ = text;
-  piece_size_ = size;
-  has_piece_ = !outer_ && size != 0;
+void LaidWords::begin(const std::uint8_t* text, std::size_t size, bool first) {
+  text_ = text;
+  size_ = size;
+  first_ = first;
+  has_piece_ = false;
+  is_whole_ = !outer_ && size != 0;
+  if (outer_) outer_->begin(text, size);
+}
+
+bool LaidWords::next_piece() {
+  std::size_t begin = 0, end = size_;
   if (outer_) {
-    outer_->begin(text, size);
-  } else if (inner_) {
-    inner_->begin(text, size);
+    if (!outer_->next(&end)) return false;
+    begin = outer_->piece_begin();
+  } else if (!std::exchange(is_whole_, false)) {
+    return false;
   }
+  piece_ = text_ + begin;
+  piece_size_ = end - begin;
+  if (change_) change(piece_, piece_size_, first_ && begin == 0);
+  if (inner_) inner_->begin(piece_, piece_size_);
+  return has_piece_ = true;
+}
+
+// `first`: a document begins with the piece.
+void LaidWords::change(const std::uint8_t* piece, std::size_t size, bool first) {
+  const std::string_view text(reinterpret_cast<const char*>(piece), size);
+  const std::string& space = change_->space;
+  changed_.clear();
+  const bool prefixed = change_->prefix == PrefixScheme::kAlways ||
+                        (change_->prefix == PrefixScheme::kFirst && first);
+  if (prefixed && !text.starts_with(' ') && !text.starts_with(space)) changed_ = space;
+  for (std::size_t at = 0; at < size;) {
+    const std::size_t next = std::min(text.find(' ', at), size);
+    changed_.append(text, at, next - at);
+    if (next < size) changed_ += space;
+    at = next + 1;
+  }
+  piece_ = reinterpret_cast<const std::uint8_t*>(changed_.data());
+  piece_size_ = changed_.size();
 }
 
 bool LaidWords::next_word(const std::uint8_t** word, std::size_t* size) {
-  for (;;) {
-    if (has_piece_) {
-      *word = piece_;
-      *size = piece_size_;
-      if (!inner_) {
-        has_piece_ = false;
-        return true;
-      }
-      std::size_t end = 0;
-      if (inner_->next(&end)) {
-        *word += inner_->piece_begin();
-        *size = end - inner_->piece_begin();
-        return true;
-      }
-      has_piece_ = false;
-    }
+  while (has_piece_ || next_piece()) {
+    *word = piece_;
+    *size = piece_size_;
+    has_piece_ = inner_.has_value();
+    if (!inner_) return true;
     std::size_t end = 0;
-    if (!outer_ || !outer_->next(&end)) return false;
-    const std::uint8_t* const begin = text_ + outer_->piece_begin();
-    prefixed_.clear();
-    prefixed_.reserve(1 + end);
-    if (*begin != ' ') prefixed_.push_back(' ');
-    for (const std::uint8_t* at = begin; at != text_ + end; ++at) prefixed_.push_back(*at);
-    piece_ = prefixed_.data();
-    piece_size_ = prefixed_.size();
-    has_piece_ = true;
-    if (inner_) inner_->begin(piece_, piece_size_);
+    if (inner_->next(&end)) {
+      *word += inner_->piece_begin();
+      *size = end - inner_->piece_begin();
+      return true;
+    }
+    has_piece_ = false;
   }
+  return false;
 }
 
 std::size_t LaidWords::next(Buffer<std::uint8_t>* words, std::uint32_t* starts) {
@@ -137,8 +157,7 @@ std::size_t LaidWords::next(Buffer<std::uint8_t>* words, std::uint32_t* starts) 
 
 Pretokenizer Pretokenizer::of_characters(std::span<const StepText> texts) {
   Pretokenizer pretokenizer;
-  pretokenizer.steps = compile_steps(texts, false);
-  pretokenizer.removes = removes_text(pretokenizer.steps);
+  pretokenizer.set(compile_steps(texts, false));
   return pretokenizer;
 }
 
@@ -152,7 +171,7 @@ std::vector<std::int64_t> pretoken_ends(const Pretokenizer& pretokenizer,
     std::uint32_t starts[kWindow + 1];
     std::vector<std::int64_t> ends;
     std::int64_t before = 0;
-    laid.begin(text.data(), text.size());
+    laid.begin(text.data(), text.size(), true);
     while (const std::size_t count = laid.next(&words, starts)) {
       for (std::size_t i = 1; i <= count; ++i) ends.push_back(before + starts[i]);
       before = ends.back();
@@ -177,7 +196,7 @@ std::optional<std::vector<StepText>> texts_of_pattern(std::string_view name) {
 }
 
 std::optional<std::string_view> name_of(const Pretokenizer& pretokenizer) {
-  if (pretokenizer.prefixes || pretokenizer.removes) return std::nullopt;
+  if (pretokenizer.change || pretokenizer.removes) return std::nullopt;
   if (pretokenizer.steps.empty()) return kNone;
   for (const Named& one : kNames) {
     if (one.rules == pretokenizer.rules) return one.name;

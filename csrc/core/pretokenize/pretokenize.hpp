@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,44 +26,53 @@ struct Pretokenizer {
 
   std::vector<Step> steps;         // none: a text is one word
   std::optional<ScanRules> rules;  // by which scanners cut as the steps do
-  // A text that does not begin with a space gets one in front; where some steps come before, not
-  // the text but each of their pieces.
-  bool prefixes = false;
-  std::size_t steps_before_prefix = 0;
+  std::optional<PieceChange> change;
   bool removes = false;  // some text is in no word
 
+  // Whether texts get a space in front, and no other change.
+  bool prefixes() const {
+    return change && change->steps_before == 0 && change->space == " " &&
+           change->prefix == PrefixScheme::kAlways;
+  }
   // Whether words are the text in parts, but for a space in front of it.
-  bool keeps_text() const { return !removes && steps_before_prefix == 0; }
+  bool keeps_text() const { return !removes && (!change || prefixes()); }
 
  private:
   Pretokenizer() = default;
+  void set(CompiledSteps compiled);
 };
 
-// The words of texts in which steps remove something or put spaces in front of pieces, or words get
-// a byte more. They are laid out one behind the other.
+// The words of texts in which steps remove something or change pieces, or words get a byte more.
+// They are laid out one behind the other.
 class LaidWords {
  public:
   // `pretokenizer` lives as long. `suffix`: a byte behind each word.
   LaidWords(const Pretokenizer& pretokenizer, std::optional<std::uint8_t> suffix);
 
-  // REQUIRES: valid UTF-8.
-  void begin(const std::uint8_t* text, std::size_t size);
+  // `first`: a document begins here. REQUIRES: valid UTF-8.
+  void begin(const std::uint8_t* text, std::size_t size, bool first);
 
   // Sets *words to the next words of the text, kWindow of them at most. Writes to `starts` where
   // each begins, and the end of the last one. Returns their number, 0 at the end of the text.
   std::size_t next(Buffer<std::uint8_t>* words, std::uint32_t* starts);
 
  private:
+  bool next_piece();
   bool next_word(const std::uint8_t** word, std::size_t* size);
+  void change(const std::uint8_t* piece, std::size_t size, bool first);
 
-  std::optional<Pieces> outer_;  // by the steps before a space is put in front
-  std::optional<Pieces> inner_;  // by the others, if there are such
+  std::optional<Pieces> outer_;  // by the steps before pieces are changed, if there are such
+  std::optional<Pieces> inner_;  // by the others
+  std::optional<PieceChange> change_;
   std::optional<std::uint8_t> suffix_;
   const std::uint8_t* text_ = nullptr;
-  const std::uint8_t* piece_ = nullptr;  // the text, or a piece of outer_ with its space
+  std::size_t size_ = 0;
+  bool first_ = false;
+  bool is_whole_ = false;                // the text is a piece that is still to come
+  const std::uint8_t* piece_ = nullptr;  // the text, or a piece of outer_, changed
   std::size_t piece_size_ = 0;
   bool has_piece_ = false;  // words of it are still to come
-  Buffer<std::uint8_t> prefixed_;
+  std::string changed_;
 };
 
 // The end of each pretoken of one text, in bytes, as the scanner of a level finds it; without a

@@ -134,7 +134,7 @@ std::optional<ScanRules> rules_of(std::span<const Step> steps) {
   for (const ScanRules& rules : all_rules()) {
     if (rules.shape.cased && !one) continue;  // its scanner asks for matches
     if (ends_of(Cutter(steps, rules), text) != expected) continue;
-    if (same_steps(steps, compile_steps(texts_of(rules)))) return rules;
+    if (same_steps(steps, compile_steps(texts_of(rules)).steps)) return rules;
   }
   return std::nullopt;
 }

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
-#include <string_view>
 #include <utility>
+
+#include "core/text/utf8.hpp"
 
 namespace tokpack {
 namespace {
@@ -33,6 +34,22 @@ Expression one_of(CodePoints set) {
   return expression;
 }
 
+// A match is the longest text of one script. What is of any script belongs to what is before it; at
+// the begin of a text it is in no match.
+Expression of_one_script() {
+  const std::vector<CodePoints> scripts = CodePoints::scripts();
+  Expression expression;
+  expression.root.kind = Expression::Node::Kind::kChoice;
+  for (const CodePoints& script : std::span(scripts).subspan(1)) {
+    Expression::Node more;
+    more.kind = Expression::Node::Kind::kRepeat;
+    more.most = Expression::kUnbounded;
+    more.parts = {one_of(script | scripts[0]).root};
+    expression.root.parts.emplace_back().parts = {one_of(script).root, std::move(more)};
+  }
+  return expression;
+}
+
 Step split(std::string_view kind, Automaton automaton, bool inverted) {
   Behavior behavior = behavior_of(kind);
   // What is removed is nothing where all text is matched, and what is between matches goes.
@@ -50,21 +67,57 @@ Step compile(const StepText& one, bool on_bytes) {
   if (one.kind == "Punctuation") {
     return split(one.text, Automaton(one_of(CodePoints::punctuation()), on_bytes), false);
   }
+  if (one.kind == "UnicodeScripts") {
+    return {Automaton(of_one_script(), on_bytes), Behavior::kRemoved, true};
+  }
   return split(one.kind, Automaton(parse_expression(one.text), on_bytes), one.flag);
+}
+
+// Of a Metaspace.
+PieceChange change_of(const std::string& text) {
+  const std::size_t space = text.find(' ');
+  if (space == std::string::npos || space + 1 == text.size()) {
+    throw std::invalid_argument("a Metaspace without a character for spaces");
+  }
+  return {.prefix = parse_prefix(text.substr(0, space)), .space = text.substr(space + 1)};
 }
 
 }  // namespace
 
-std::vector<Step> compile_steps(std::span<const StepText> texts, bool of_bytes) {
-  std::vector<Step> steps;
+PrefixScheme parse_prefix(std::string_view name) {
+  if (name == "never") return PrefixScheme::kNever;
+  if (name == "first") return PrefixScheme::kFirst;
+  if (name == "always") return PrefixScheme::kAlways;
+  throw std::invalid_argument("prefix '" + std::string(name) + "' is none of never, first, always");
+}
+
+CompiledSteps compile_steps(std::span<const StepText> texts, bool of_bytes) {
+  CompiledSteps compiled;
+  std::vector<Step>& steps = compiled.steps;
+  const auto change = [&](PieceChange how) {
+    if (compiled.change) throw std::invalid_argument("two that put spaces in front");
+    how.steps_before = steps.size();
+    compiled.change = std::move(how);
+  };
   bool on_bytes = false;
   for (const StepText& one : texts) {
     try {
+      if (one.kind == "Metaspace") {
+        if (on_bytes) throw std::invalid_argument("a Metaspace behind a ByteLevel");
+        change(change_of(one.text));
+        if (!one.flag) continue;
+        const std::string& space = compiled.change->space;
+        const auto character = decode_utf8(reinterpret_cast<const std::uint8_t*>(space.data()));
+        steps.push_back(
+            {Automaton(one_of({character.value, character.value})), Behavior::kMergedWithNext});
+        continue;
+      }
       if (one.kind != "ByteLevel") {
         steps.push_back(compile(one, on_bytes));
         continue;
       }
       if (on_bytes) throw std::invalid_argument("ByteLevel twice");
+      if (!one.text.empty()) change({});
       if (one.flag) steps.push_back({Automaton(parse_expression(kGpt2))});
       on_bytes = true;
     } catch (const std::invalid_argument& error) {
@@ -73,13 +126,7 @@ std::vector<Step> compile_steps(std::span<const StepText> texts, bool of_bytes) 
     }
   }
   if (on_bytes != of_bytes) throw std::invalid_argument(of_bytes ? "no ByteLevel" : "ByteLevel");
-  return steps;
-}
-
-std::optional<std::size_t> prefixed_after(std::span<const StepText> texts) {
-  const auto bytes = std::ranges::find(texts, "ByteLevel", &StepText::kind);
-  if (bytes == texts.end() || bytes->text.empty()) return std::nullopt;
-  return static_cast<std::size_t>(bytes - texts.begin());
+  return compiled;
 }
 
 bool removes_text(std::span<const Step> steps) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/pretokenize/automaton.hpp"
@@ -14,12 +15,15 @@
 
 namespace tokpack {
 
-// One pre-tokenizer. `kind` is Digits, Punctuation or ByteLevel, or, of a Split, its behavior.
+// One pre-tokenizer. `kind` is Digits, Punctuation, UnicodeScripts, Metaspace or ByteLevel, or, of
+// a Split, its behavior.
 struct StepText {
   std::string kind;
   std::string text;  // of a Split the expression, of Punctuation the behavior, of a ByteLevel
-                     // "add_prefix_space" or nothing
-  bool flag;         // of a Split invert, of Digits individual_digits, of ByteLevel use_regex
+                     // "add_prefix_space" or nothing, of a Metaspace the prefix and what stands for
+                     // a space, as in "always \u2581"
+  bool flag;         // of a Split invert, of Digits individual_digits, of ByteLevel use_regex, of a
+                     // Metaspace split
 };
 
 // Where a text is cut at the matches of an expression.
@@ -37,14 +41,28 @@ struct Step {
   bool inverted = false;  // what is between matches counts as matches
 };
 
-// The steps that these pre-tokenizers are; none where nothing is cut. Throws std::invalid_argument
-// with a phrase that says why they are not understood. There must be a ByteLevel if words are of
-// bytes, else none.
-std::vector<Step> compile_steps(std::span<const StepText> texts, bool of_bytes = true);
+// Which texts get a space in front, unless they begin with one: none, that at the begin of a
+// document, or all.
+enum class PrefixScheme : std::uint8_t { kNever, kFirst, kAlways };
 
-// How many of the steps come before a ByteLevel that puts a space in front of each piece, unless it
-// begins with one; nothing without such a ByteLevel.
-std::optional<std::size_t> prefixed_after(std::span<const StepText> texts);
+// Throws std::invalid_argument for a name that is none of never, first, always.
+PrefixScheme parse_prefix(std::string_view name);
+
+// What a Metaspace does to each piece, or a ByteLevel that puts spaces in front.
+struct PieceChange {
+  std::size_t steps_before = 0;  // by which texts are cut into these pieces
+  PrefixScheme prefix = PrefixScheme::kAlways;
+  std::string space = " ";  // what stands for a space
+};
+
+struct CompiledSteps {
+  std::vector<Step> steps;  // none where nothing is cut
+  std::optional<PieceChange> change;
+};
+
+// What these pre-tokenizers are. Throws std::invalid_argument with a phrase that says why they are
+// not understood. There must be a ByteLevel if words are of bytes, else none.
+CompiledSteps compile_steps(std::span<const StepText> texts, bool of_bytes = true);
 
 // Whether some text has a part that is in no piece.
 bool removes_text(std::span<const Step> steps);

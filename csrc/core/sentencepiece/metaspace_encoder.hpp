@@ -18,9 +18,6 @@
 
 namespace tokpack {
 
-// Which of the texts between added tokens get a space in front, unless they begin with one.
-enum class PrefixScheme : std::uint8_t { kNever, kFirst, kAlways };
-
 struct MetaspaceModel {
   std::vector<std::string> tokens;  // by id, folded; empty where no text becomes one
   std::vector<Merge> merges;  // by rank, each pair once, none with a byte or the unknown token
@@ -32,7 +29,7 @@ struct MetaspaceModel {
   bool normalizes =
       false;              // spaces are replaced before tokens that are `normalized` are looked for
   bool prepends = false;  // then a space is put in front, too, whatever the text begins with
-  PrefixScheme prefix = PrefixScheme::kNever;
+  PrefixScheme prefix = PrefixScheme::kNever;  // of the texts between added tokens
   bool cuts_at_spaces = false;  // each space begins a word; REQUIRES: no ignore_merges
 
   // Of a Unigram, which has no merges. REQUIRES: cuts_at_spaces and not `normalizes`; U+2581 is a

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <string>
 
 namespace tokpack {
@@ -58,14 +59,14 @@ constexpr LongName kLongNames[] = {
     {"spaceseparator", "zs"},
 };
 
-// The code points whose category begins with this; nothing when none does.
-CodePoints of_category(std::string_view begin) {
+// The code points of the runs whose value is one that is wanted.
+template <class Wanted>
+CodePoints of_runs(std::span<const std::uint32_t> runs, Wanted&& is_wanted) {
   std::vector<CodePoints::Range> ranges;
-  for (std::size_t i = 0; i < kCategoryRunCount; ++i) {
-    if (!kCategories[kCategoryRuns[i] & 0xFF].starts_with(begin)) continue;
-    const std::uint32_t first = kCategoryRuns[i] >> 8;
-    const std::uint32_t next =
-        i + 1 < kCategoryRunCount ? kCategoryRuns[i + 1] >> 8 : CodePoints::kLimit;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (!is_wanted(runs[i] & 0xFF)) continue;
+    const std::uint32_t first = runs[i] >> 8;
+    const std::uint32_t next = i + 1 < runs.size() ? runs[i + 1] >> 8 : CodePoints::kLimit;
     if (!ranges.empty() && ranges.back().last + 1 == first) {
       ranges.back().last = next - 1;
     } else {
@@ -73,6 +74,12 @@ CodePoints of_category(std::string_view begin) {
     }
   }
   return CodePoints(std::move(ranges));
+}
+
+// The code points whose category begins with this; nothing when none does.
+CodePoints of_category(std::string_view begin) {
+  return of_runs({kCategoryRuns, kCategoryRunCount},
+                 [&](std::uint32_t category) { return kCategories[category].starts_with(begin); });
 }
 
 std::optional<CodePoints> of_table(std::string_view name) {
@@ -154,6 +161,16 @@ CodePoints CodePoints::rust_words() {
 }
 CodePoints CodePoints::numeric() { return of_table("numeric").value(); }
 CodePoints CodePoints::punctuation() { return of_table("punctuation").value(); }
+std::vector<CodePoints> CodePoints::scripts() {
+  std::vector<CodePoints> sets;
+  for (std::uint32_t script = 0;; ++script) {
+    sets.push_back(of_runs({kScriptRuns, kScriptRunCount},
+                           [&](std::uint32_t value) { return value == script; }));
+    if (sets.back().empty()) break;
+  }
+  sets.pop_back();
+  return sets;
+}
 CodePoints CodePoints::bert_removed() { return of_table("bert_removed").value(); }
 CodePoints CodePoints::bert_marks() { return of_table("bert_marks").value(); }
 

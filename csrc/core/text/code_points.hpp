@@ -36,6 +36,8 @@ class CodePoints {
   // What the Hugging Face library's pretokenizers Digits and Punctuation take for them.
   static CodePoints numeric();
   static CodePoints punctuation();
+  // What its UnicodeScripts takes for scripts: first what is of any script, then each.
+  static std::vector<CodePoints> scripts();
   // What its BertNormalizer removes: controls and the like, and marks without width; they are of
   // an older Unicode.
   static CodePoints bert_removed();
@@ -63,6 +65,8 @@ struct NamedSet {
 
 extern const std::uint32_t kCategoryRuns[];  // the first code point, shifted by 8, and a category
 extern const std::size_t kCategoryRunCount;
+extern const std::uint32_t kScriptRuns[];  // as kCategoryRuns: the number of a script, 0 for any
+extern const std::size_t kScriptRunCount;
 extern const std::uint32_t kBorders[];
 extern const NamedSet kNamedSets[];
 extern const std::size_t kNamedSetCount;

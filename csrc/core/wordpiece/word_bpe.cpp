@@ -62,7 +62,9 @@ void WordBpe::add_symbols(std::string_view word) {
   std::string text;
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t size =
-        std::min(word.size() - at, character_size(static_cast<std::uint8_t>(word[at])));
+        settings_.of_bytes
+            ? 1
+            : std::min(word.size() - at, character_size(static_cast<std::uint8_t>(word[at])));
     text.assign(at == 0 ? "" : prefix_).append(word, at, size);
     at += size;
     if (at == word.size()) text += settings_.suffix;

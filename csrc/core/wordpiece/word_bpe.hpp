@@ -22,6 +22,7 @@ struct WordBpeSettings {
   bool byte_fallback =
       false;  // what has no token becomes bytes, <0x00> to <0xFF>, if these are there
   bool ignore_merges = false;  // a word that is a token as a whole is not merged
+  bool of_bytes = false;       // not characters but bytes are merged, and prefixed
 };
 
 // Immutable but for its scratch memory: for one thread at a time.
@@ -31,7 +32,7 @@ class WordBpe {
   WordBpe(std::span<const std::string> tokens, std::string prefix, std::uint32_t unknown,
           WordBpeSettings settings);
 
-  // Appends the ids of a word. REQUIRES: valid UTF-8, not empty.
+  // Appends the ids of a word. REQUIRES: not empty; valid UTF-8, unless bytes are merged.
   void encode(std::string_view word, std::vector<std::uint32_t>* ids);
 
   // The most ids of so many words of so many bytes in all. Prefix and suffix may become bytes.

@@ -8,6 +8,7 @@
 
 #include "core/base/buffer.hpp"
 #include "core/bpe/cached_encoder.hpp"
+#include "core/sentencepiece/folded.hpp"
 #include "core/sentencepiece/piece_trie.hpp"
 #include "core/text/utf8.hpp"
 #include "core/wordpiece/word_cutter.hpp"
@@ -44,6 +45,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
     added_ = group_added_tokens(
         std::exchange(model_.added, {}), model_.encode_specials,
         [&](std::string content) { return std::string(normalizer_.normalize(content)); });
+    if (model_.scores) unigram_.emplace(model_.tokens, *model_.scores);
     if (model_.bpe) {
       bpe_.emplace(model_.tokens, model_.prefix, model_.unknown, std::move(*model_.bpe));
     }
@@ -77,22 +79,25 @@ class Encoder final : public CachedEncoder<Id, Out> {
           normalizer_.normalize({reinterpret_cast<const char*>(part), part_size});
       split(added_.normalized, reinterpret_cast<const std::uint8_t*>(normal.data()), normal.size(),
             [&](const std::uint8_t* segment, std::size_t segment_size) {
-              encode_segment(segment, segment_size);
+              const bool first =
+                  part == text && segment == reinterpret_cast<const std::uint8_t*>(normal.data());
+              encode_segment(segment, segment_size, first);
             });
     });
   }
 
-  void encode_segment(const std::uint8_t* text, std::size_t size) {
-    const std::size_t first = ids_->size();
+  // `first`: the document begins here.
+  void encode_segment(const std::uint8_t* text, std::size_t size, bool first) {
+    const std::size_t begin = ids_->size();
     if (laid_) {
-      laid_->begin(text, size);
+      laid_->begin(text, size, first);
       while (const std::size_t count = laid_->next(&words_, starts_)) look_up_words(count);
     } else {
       for (std::size_t at = 0; at < size;) {
         look_up_words(cutter_.cut(text, size, &at, &words_, starts_));
       }
     }
-    place(first, text, size);
+    place(begin, text, size);
   }
 
   // Appends the ids of words_, which begin at starts_.
@@ -109,6 +114,11 @@ class Encoder final : public CachedEncoder<Id, Out> {
     const std::string_view word(reinterpret_cast<const char*>(text), size);
     if (bpe_) {
       bpe_->encode(word, &word_);
+      return Ids(word_);
+    }
+    if (unigram_) {
+      double sum = 0;
+      unigram_->encode_after(folded(word), &sum, &word_);
       return Ids(word_);
     }
     const auto characters = static_cast<std::size_t>(
@@ -146,7 +156,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   WordPieceModel model_;
   PieceTrie first_, later_;     // pieces at the begin of a word, and behind others
-  std::optional<WordBpe> bpe_;  // instead of these
+  std::optional<WordBpe> bpe_;  // instead of these, or
+  std::optional<PieceUnigram> unigram_;
   TextNormalizer normalizer_;
   WordCutter cutter_;
   std::optional<LaidWords> laid_;  // instead of it

@@ -1,5 +1,5 @@
 // Documents to the ids of a WordPiece, as BERT's: normalized, cut into words, and each word into
-// the longest pieces from its begin on; or of a BPE over the characters of words.
+// the longest pieces from its begin on; or of a BPE over the characters of words, or a Unigram.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "core/bpe/added_tokens.hpp"
 #include "core/bpe/bpe_encoder.hpp"
 #include "core/pretokenize/pretokenize.hpp"
+#include "core/sentencepiece/piece_unigram.hpp"
 #include "core/sentencepiece/text_normalizer.hpp"
 #include "core/wordpiece/word_bpe.hpp"
 
@@ -26,7 +27,9 @@ struct WordPieceModel {
   std::vector<NormalizerStep> steps;
   std::vector<std::string> cuts;  // as WordCutter takes them; or else
   std::optional<Pretokenizer> pretokenizer;
-  std::optional<WordBpeSettings> bpe;  // words are merged, and may have any length
+  // Instead of pieces: words are merged; or are cut by scores, and of these all tokens are folded.
+  std::optional<WordBpeSettings> bpe;
+  std::optional<UnigramScores> scores;
   std::vector<AddedToken> added;
   bool encode_specials = true;  // special tokens inside documents become ids, not text
 };

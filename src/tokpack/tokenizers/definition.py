@@ -170,6 +170,7 @@ class UnigramSpec(BpeSpec):
     """A Unigram, as ``_core.MetaspaceUnigram`` takes it: with a score for each token, and no
     merges.
 
+    With ``cuts``, the steps of its pre_tokenizer, as ``_core.WordUnigram`` takes it.
     ``definition`` is the sha256 of the tokenizer.json's definition.
     """
 
@@ -180,13 +181,15 @@ class UnigramSpec(BpeSpec):
     splits_white_space: bool
     prefix: Literal["never", "first", "always"]
     definition: str
+    cuts: tuple[tuple[str, str, bool], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class WordPieceSpec(BpeSpec):
     """A WordPiece, as ``_core.WordPiece`` takes it: without merges.
 
-    With ``merging`` it is a BPE over the characters of words, as ``_core.WordBPE`` takes it.
+    With ``merging`` it is a BPE over the characters or bytes of words, as ``_core.WordBPE`` takes
+    it.
 
     ``definition`` is the sha256 of the tokenizer.json's definition.
     """

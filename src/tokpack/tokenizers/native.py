@@ -14,7 +14,13 @@ from tokpack import _core
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers import patterns
 from tokpack.tokenizers.base import SpecialMode, Tokenizer
-from tokpack.tokenizers.definition import ByteLevelSpec, UnigramSpec, WordPieceSpec, to_json
+from tokpack.tokenizers.definition import (
+    ByteLevelSpec,
+    UnigramSpec,
+    WordPieceSpec,
+    decode_alphabet,
+    to_json,
+)
 from tokpack.tokenizers.folder import Definition
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, post_processed
@@ -271,20 +277,26 @@ class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
                 "added": added,
                 **settings,
             }
-            if spec.merging is not None:
-                return _core.WordBPE(merges=spec.merges, **spec.merging, **words)
+            if (merging := spec.merging) is not None:
+                if merging["of_bytes"]:
+                    words["prefix"], suffix = decode_alphabet([spec.prefix, merging["suffix"]])
+                    merging = {**merging, "suffix": suffix}
+                return _core.WordBPE(merges=spec.merges, **merging, **words)
             return _core.WordPiece(longest_word=spec.longest_word, **words)
         if isinstance(spec, UnigramSpec):
-            return _core.MetaspaceUnigram(
-                vocab=spec.vocab,
-                scores=spec.scores,
-                byte_ids=spec.byte_ids,
-                unknown=spec.unknown,
-                steps=core_steps(spec.steps),
-                splits_white_space=spec.splits_white_space,
-                prefix=spec.prefix,
-                added=added,
+            model: dict[str, Any] = {
+                "vocab": spec.vocab,
+                "scores": spec.scores,
+                "byte_ids": spec.byte_ids,
+                "unknown": spec.unknown,
+                "steps": core_steps(spec.steps),
+                "added": added,
                 **settings,
+            }
+            if spec.cuts:
+                return _core.WordUnigram(cuts=spec.cuts, **model)
+            return _core.MetaspaceUnigram(
+                splits_white_space=spec.splits_white_space, prefix=spec.prefix, **model
             )
         return _core.MetaspaceBPE(
             vocab=spec.vocab,

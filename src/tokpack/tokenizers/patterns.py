@@ -10,7 +10,7 @@ import functools
 import json
 import re
 import string
-from typing import Any
+from typing import Any, Literal, cast
 
 from tokpack import _core
 from tokpack.display import brief, nearest
@@ -22,7 +22,10 @@ _EMPTY_LOOP = "a repetition of what may be empty"  # in the words of the core
 # A step for the core: a kind, a text and a flag. For a Split these are its behavior, its expression
 # and whether it is inverted.
 Step = tuple[str, str, bool]
+Prefix = Literal["never", "first", "always"]
 
+SPACE = "\u2581"  # what a Metaspace writes for a space
+_METASPACE_KEYS = {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"}
 _BYTES: Step = ("ByteLevel", "", False)
 # Other names of the core's patterns, among them Megatron-LM's names for its TikTokenizer.
 _ALSO = {
@@ -55,6 +58,7 @@ _CUTS: dict[str, list[Step]] = {
     "WhitespaceSplit": [_SPACES],
     "Whitespace": [("Removed", rf"{_WORD}+|[^\w\s\x{{200C}}\x{{200D}}]+", True)],
     "BertPreTokenizer": [_SPACES, ("Punctuation", "Isolated", False)],
+    "UnicodeScripts": [("UnicodeScripts", "", False)],
 }
 
 
@@ -68,6 +72,9 @@ def steps_of(node: Any) -> list[Step]:
         return [("ByteLevel", prefix, bool(node.get("use_regex", True)))]
     if kind == "Digits":
         return [("Digits", "", bool(node.get("individual_digits", False)))]
+    if kind == "Metaspace":
+        prefix, space, split = metaspace_settings(node)
+        return [("Metaspace", f"{prefix} {space}", split)]
     if kind == "Punctuation":
         return [("Punctuation", str(node.get("behavior", "Isolated")), False)]
     if kind in _CUTS and len(node) == 1:
@@ -83,6 +90,24 @@ def steps_of(node: Any) -> list[Step]:
         if isinstance(expression, str):
             return [(str(node.get("behavior")), expression, bool(node.get("invert", False)))]
     raise NotNativeError(f"its pre_tokenizer has {f'the step {kind}' if kind else 'no steps'}")
+
+
+def metaspace_settings(metaspace: dict[str, Any]) -> tuple[Prefix, str, bool]:
+    """Which texts a Metaspace puts a space before, what it writes for spaces, and whether it cuts
+    words at them. NotNativeError.
+    """
+    scheme, split = metaspace.get("prepend_scheme", "always"), metaspace.get("split", True)
+    space = metaspace.get("replacement")
+    contradicts = metaspace.get("add_prefix_space") is False and scheme != "never"
+    understood = (
+        not set(metaspace) - _METASPACE_KEYS
+        and isinstance(space, str)
+        and len(space) == 1
+        and scheme in ("never", "first", "always")
+    )
+    if not understood or contradicts or split not in (None, True, False):
+        raise NotNativeError("its pre_tokenizer is a Metaspace of settings that are not understood")
+    return cast("Prefix", scheme), cast("str", space), split is not False
 
 
 def _literal(text: str) -> str:
@@ -278,4 +303,10 @@ def _node(step: Step) -> dict[str, Any]:
         return {"type": "Digits", "individual_digits": flag}
     if kind == "Punctuation":
         return {"type": "Punctuation", "behavior": text}
+    if kind == "UnicodeScripts":
+        return {"type": "UnicodeScripts"}
+    if kind == "Metaspace":
+        scheme, _, space = text.partition(" ")
+        settings = {"replacement": space, "prepend_scheme": scheme, "split": flag}
+        return {"type": "Metaspace", **settings}
     return {"type": "Split", "pattern": {"Regex": text}, "behavior": kind, "invert": flag}

@@ -10,7 +10,8 @@ import base64
 import binascii
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from itertools import product
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -29,8 +30,10 @@ from tokpack.tokenizers.definition import (
     merges_to_ids,
     missing_bytes,
     split_pairs,
+    vocab_by_id,
 )
 from tokpack.tokenizers.huggingface import digest_of, normalizing
+from tokpack.tokenizers.patterns import SPACE, metaspace_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.tokenizers.definition import ByteLevelSpec, NormalForm, NormalizerStep
+    from tokpack.tokenizers.patterns import Prefix
 
 
 _BPE_KEYS = {
@@ -59,6 +63,8 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
     vocab: dict[str, int] = model["vocab"]
     added = added_tokens(definition, vocab)
     check_added(added, _normal_form(form, steps))
+    changing = steps or ([named(form)] if form else [])
+    _check_first(patterns.steps_of(definition.get("pre_tokenizer")), changing, added)
     ignore_merges = bool(model.get("ignore_merges", False))
     spec = byte_level_spec(
         vocab, pairs_of(model), added, pattern=pattern, form=form, ignore_merges=ignore_merges
@@ -82,14 +88,27 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
 def _suffix(model: dict[str, Any], spec: ByteLevelSpec) -> bytes:
     """How the tokens end that end a word, as CLIP's."""
     (suffix,) = decode_alphabet([model.get("end_of_word_suffix") or ""])
-    if suffix is None or (suffix and spec.ignore_merges):
+    _check_affixes(spec.vocab, b"", suffix)
+    if suffix and spec.ignore_merges:
         raise NotNativeError("its model sets 'end_of_word_suffix' in a way that is not understood")
-    ends = {token.removesuffix(suffix) for token in spec.vocab if token and token.endswith(suffix)}
-    if suffix and (missing := missing_bytes(list(ends))):
-        raise NotNativeError(
-            f"its vocabulary has no token for the byte 0x{missing[0]:02X} at the end of a word"
-        )
-    return suffix
+    return suffix or b""
+
+
+def _check_affixes(
+    vocab: Sequence[bytes | None], prefix: bytes | None, suffix: bytes | None
+) -> None:
+    """Refuse a vocabulary without a token for each byte: at the begin of a word, within and at the
+    end.
+    """
+    if prefix is None or suffix is None:
+        raise NotNativeError("its prefix or suffix is outside the byte-level alphabet")
+    for before, after in product({b"", prefix}, {b"", suffix}):
+        fitting = [t for t in vocab if t and t.startswith(before) and t.endswith(after)]
+        if missing := missing_bytes([t[len(before) : len(t) - len(after)] for t in fitting]):
+            place = " at the end of a word" if after else " within a word" if before else ""
+            raise NotNativeError(
+                f"its vocabulary has no token for the byte 0x{missing[0]:02X}{place}"
+            )
 
 
 def _changes(token: AddedToken, form: NormalForm) -> bool:
@@ -244,27 +263,22 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
 # SentencePiece's models become a BPE over characters in a tokenizer.json, which writes U+2581 for a
 # space: by its normalizer (Llama 2, Gemma), or by the pretokenizer Metaspace.
 
-SPACE = "\u2581"
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 _PREPEND = {"type": "Prepend", "prepend": SPACE}
-_METASPACE_KEYS = {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"}
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _ASCII = [byte for byte in range(0x80) if byte != ord(" ")]  # of a text without spaces
 _NOT_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]  # the other bytes of UTF-8
 
-Prefix = Literal["never", "first", "always"]
-
 
 def writes_spaces(definition: dict[str, Any]) -> bool:
-    """Whether a parsed tokenizer.json is a BPE that writes U+2581 for a space."""
-    model, pre_tokenizer = definition.get("model"), definition.get("pre_tokenizer")
-    return (
-        isinstance(model, dict)
-        and model.get("type") == "BPE"
-        and (
-            _REPLACE in steps_of(definition.get("normalizer"))
-            or any(step.get("type") == "Metaspace" for step in steps_of(pre_tokenizer))
-        )
+    """Whether a parsed tokenizer.json is a BPE that writes U+2581 for a space, and that is all."""
+    model, normalizers = definition.get("model"), steps_of(definition.get("normalizer"))
+    is_bpe = isinstance(model, dict) and model.get("type") == "BPE"
+    if not is_bpe or any(step not in (_REPLACE, _PREPEND) for step in normalizers):
+        return False
+    cuts = _cuts_but_at_spaces(definition.get("pre_tokenizer"), normalizes=_REPLACE in normalizers)
+    return [step.get("type") for step in cuts] == ["Metaspace"] or (
+        _REPLACE in normalizers and not cuts
     )
 
 
@@ -304,9 +318,6 @@ def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
 def _normalizer(node: Any) -> tuple[bool, bool]:
     """Whether it replaces spaces, and whether it puts one before a text."""
     steps = steps_of(node)
-    other = [step for step in steps if step not in (_REPLACE, _PREPEND)]
-    if other:
-        raise NotNativeError(f"its normalizer is {other[0].get('type')}")
     if steps.count(_PREPEND) > 1 or (steps and _REPLACE not in steps):
         raise NotNativeError("its normalizer puts U+2581 in front otherwise than Llama's")
     return _REPLACE in steps, _PREPEND in steps
@@ -314,27 +325,18 @@ def _normalizer(node: Any) -> tuple[bool, bool]:
 
 def _metaspace_pre_tokenizer(node: Any, *, normalizes: bool) -> tuple[Prefix, bool]:
     """Which texts get a space before them, and whether words are cut at spaces."""
-    # Gemma's file cuts at spaces, but its normalizer has left none.
-    steps = [step for step in steps_of(node) if not (normalizes and _cuts_at_plain_spaces(step))]
-    if not steps and normalizes:
+    steps = _cuts_but_at_spaces(node, normalizes=normalizes)
+    if not steps:
         return "never", False
-    if len(steps) != 1 or steps[0].get("type") != "Metaspace":
-        raise NotNativeError("its pre_tokenizer is not one that the native core knows")
-    return metaspace_settings(steps[0])
+    prefix, space, cuts = metaspace_settings(steps[0])
+    if space != SPACE:
+        raise NotNativeError(f"its pre_tokenizer writes {space!r} for a space")
+    return prefix, cuts
 
 
-def metaspace_settings(metaspace: dict[str, Any]) -> tuple[Prefix, bool]:
-    """Which texts a Metaspace puts U+2581 before, and whether it cuts words at it."""
-    scheme, split = metaspace.get("prepend_scheme", "always"), metaspace.get("split", True)
-    contradicts = metaspace.get("add_prefix_space") is False and scheme != "never"
-    understood = (
-        not set(metaspace) - _METASPACE_KEYS
-        and metaspace.get("replacement") == SPACE
-        and scheme in ("never", "first", "always")
-    )
-    if not understood or contradicts or split not in (None, True, False):
-        raise NotNativeError("its pre_tokenizer is a Metaspace of settings that are not understood")
-    return cast("Prefix", scheme), split is not False
+def _cuts_but_at_spaces(node: Any, *, normalizes: bool) -> list[dict[str, Any]]:
+    """The steps of a pre_tokenizer. Gemma's cuts at spaces, but its normalizer has left none."""
+    return [step for step in steps_of(node) if not (normalizes and _cuts_at_plain_spaces(step))]
 
 
 def _cuts_at_plain_spaces(step: dict[str, Any]) -> bool:
@@ -568,12 +570,11 @@ def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
     if len(vocab) < len(tokens):
         raise NotNativeError("its vocabulary has a token twice")
     unknown = _unknown(model, vocab)
-    prefix, splits = _unigram_pre_tokenizer(definition.get("pre_tokenizer"))
+    prefix, splits, cuts = _unigram_pre_tokenizer(definition.get("pre_tokenizer"))
     steps = normalizer_steps(definition.get("normalizer"))
     added = added_tokens(definition, vocab)
     check_added(added, _normalize(definition.get("normalizer")))
-    if prefix == "first" and not _keeps_the_begin(steps, added):
-        raise NotNativeError("its normalizer may remove the begin of a text, which gets a prefix")
+    _check_first(cuts or (("Metaspace", prefix, True),), steps, added)
     table = texts_by_id(vocab, added)
     if max(len(token) for token in table if token is not None) > LONGEST:
         raise NotNativeError("its vocabulary has a very long token")
@@ -587,6 +588,7 @@ def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
         steps=steps,
         splits_white_space=splits,
         prefix=prefix,
+        cuts=cuts,
         definition=digest_of(definition),
     )
 
@@ -635,16 +637,35 @@ def _unknown(model: dict[str, Any], vocab: dict[str, int]) -> int:
     return unknown
 
 
-def _unigram_pre_tokenizer(node: Any) -> tuple[Prefix, bool]:
-    """Which texts get a space before them, and whether white space is cut out."""
+def _unigram_pre_tokenizer(node: Any) -> tuple[Prefix, bool, tuple[patterns.Step, ...]]:
+    """Which texts get a space before them, and whether white space is cut out; if there is more to
+    it, all steps.
+    """
     steps = steps_of(node)
-    splits = steps[:1] == [{"type": "WhitespaceSplit"}]
-    if len(steps) != 1 + splits or steps[-1].get("type") != "Metaspace":
+    metaspaces = [step for step in steps if step.get("type") == "Metaspace"]
+    if len(metaspaces) != 1:
         raise NotNativeError("its pre_tokenizer is not one that the native core knows")
-    prefix, cuts = metaspace_settings(steps[-1])
-    if not cuts or (splits and prefix != "always"):
-        raise NotNativeError("its pre_tokenizer is a Metaspace of settings that are not understood")
-    return prefix, splits
+    prefix, space, cuts = metaspace_settings(metaspaces[0])
+    if space != SPACE:
+        raise NotNativeError(f"its pre_tokenizer writes {space!r} for a space")
+    splits = steps[:1] == [{"type": "WhitespaceSplit"}]
+    if len(steps) == 1 + splits and cuts and (not splits or prefix == "always"):
+        return prefix, splits, ()
+    return prefix, False, patterns.steps_of_characters(node)
+
+
+def _check_first(
+    cuts: Sequence[Any], steps: Sequence[NormalizerStep], added: Sequence[AddedToken]
+) -> None:
+    """Refuse a Metaspace that puts a space before the begin of a document, where the library may
+    put it elsewhere.
+    """
+    for number, cut in enumerate(cuts):
+        is_first = cut[0] == "Metaspace" and cut[1].startswith("first")
+        if is_first and not (_keeps_the_begin(steps, added) if number == 0 else not steps):
+            raise NotNativeError(
+                "its normalizer may remove the begin of a text, which gets a prefix"
+            )
 
 
 def _keeps_the_begin(steps: Sequence[NormalizerStep], added: Sequence[AddedToken]) -> bool:
@@ -657,7 +678,7 @@ def _keeps_the_begin(steps: Sequence[NormalizerStep], added: Sequence[AddedToken
         *(named(name, text, SPACE.encode()) for name, text in _SPACES),
     ]
     rules = [step for step in steps if step not in harmless]
-    return all(step[0] == "rules" for step in rules) and not (
+    return all(step[0] in ("rules", *_FORMS) for step in rules) and not (
         rules and any(token.normalized for token in added)
     )
 
@@ -669,16 +690,22 @@ _MOST_CUTS = 6
 
 
 def cuts_words(definition: dict[str, Any]) -> bool:
-    """Whether a parsed tokenizer.json is of words, and its tokens are parts of them in characters.
+    """Whether a parsed tokenizer.json is of words, and its tokens are parts of them.
 
-    These are a WordPiece, a WordLevel, or a BPE that is neither of bytes nor SentencePiece's.
+    These are a WordPiece, a WordLevel, or a BPE that is neither of bytes nor SentencePiece's, or is
+    of bytes with a prefix.
     """
-    model, pre_tokenizer = definition.get("model"), definition.get("pre_tokenizer")
-    kind = model.get("type") if isinstance(model, dict) else None
-    of_bytes = any(step.get("type") == "ByteLevel" for step in steps_of(pre_tokenizer))
-    return kind in ("WordPiece", "WordLevel") or (
-        kind == "BPE" and not of_bytes and not writes_spaces(definition)
-    )
+    model = definition.get("model")
+    if not isinstance(model, dict) or model.get("type") != "BPE":
+        return isinstance(model, dict) and model.get("type") in ("WordPiece", "WordLevel")
+    if _is_of_bytes(definition):
+        return bool(model.get("continuing_subword_prefix"))
+    return not writes_spaces(definition)
+
+
+def _is_of_bytes(definition: dict[str, Any]) -> bool:
+    steps = steps_of(definition.get("pre_tokenizer"))
+    return any(step.get("type") == "ByteLevel" for step in steps)
 
 
 def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
@@ -688,20 +715,31 @@ def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
     ids.
     """
     model = definition["model"]
+    of_bytes = model["type"] == "BPE" and _is_of_bytes(definition)
     merges, merging = np.empty((0, 3), np.int32), None
     if model["type"] == "BPE":
-        vocab, prefix, longest, merges, merging = _word_bpe(model)
+        vocab, prefix, longest, merges, merging = _word_bpe(model, of_bytes=of_bytes)
     else:
         vocab, prefix, longest = _words(model)
     unknown = vocab.get(model["unk_token"]) if isinstance(model.get("unk_token"), str) else None
+    if unknown is None and merging is not None and _is_never_unknown(vocab, prefix, merging):
+        unknown = 0
     if unknown is None or not isinstance(prefix, str) or type(longest) is not int or longest < 0:
         raise NotNativeError("it has no token for unknown words, or a setting of another type")
     added = added_tokens(definition, vocab)
     check_added(added, _normalize(definition.get("normalizer")))
     table = texts_by_id(vocab, added)
+    if of_bytes:
+        table = vocab_by_id(vocab, len(table))
+        _check_affixes(table, *decode_alphabet([prefix, model.get("end_of_word_suffix") or ""]))
+        patterns.recognize(definition.get("pre_tokenizer"))
     most = min(longest, max(len(token) for token in table if token is not None))
     if model["type"] == "WordPiece" and most > LONGEST:
         raise NotNativeError("its vocabulary has a very long token")
+    steps = normalizer_steps(definition.get("normalizer"))
+    pre_tokenizer = definition.get("pre_tokenizer")
+    cuts = tuple(patterns.steps_of(pre_tokenizer)) if of_bytes else _cuts(pre_tokenizer)
+    _check_first(cuts, steps, added)
     return WordPieceSpec(
         vocab=table,
         merges=merges,
@@ -710,10 +748,18 @@ def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
         prefix=prefix,
         unknown=unknown,
         longest_word=longest,
-        steps=normalizer_steps(definition.get("normalizer")),
-        cuts=_cuts(definition.get("pre_tokenizer")),
+        steps=steps,
+        cuts=cuts,
         definition=digest_of(definition),
     )
+
+
+def _is_never_unknown(vocab: dict[str, int], prefix: Any, merging: dict[str, Any]) -> bool:
+    """Whether each character has a token, or bytes: those of words of bytes have."""
+    if merging["of_bytes"]:
+        return True
+    affixes = prefix or merging["suffix"]
+    return merging["byte_fallback"] and not affixes and set(_BYTES) <= set(vocab)
 
 
 _WORDLEVEL_KEYS = {"type", "vocab", "unk_token"}
@@ -740,9 +786,12 @@ def _words(model: dict[str, Any]) -> tuple[dict[str, int], Any, Any]:
 
 
 def _word_bpe(
-    model: Any,
+    model: Any, *, of_bytes: bool
 ) -> tuple[dict[str, int], Any, int, npt.NDArray[np.int32], dict[str, Any]]:
-    """The vocabulary of a BPE over characters, its prefix, no limit, merges and settings."""
+    """The vocabulary of a BPE over characters or bytes, its prefix, no limit, merges and settings.
+
+    Of bytes each has a token, so that no other is needed.
+    """
     model = bpe_model(model, {"continuing_subword_prefix", "end_of_word_suffix"})
     prefix, suffix = (
         model.get(key) or "" for key in ("continuing_subword_prefix", "end_of_word_suffix")
@@ -751,9 +800,10 @@ def _word_bpe(
     if "" in vocab:
         raise NotNativeError("its vocabulary has an empty token")
     keys = {"fuse_unknown": "fuse_unk", "byte_fallback": "byte_fallback"}
-    settings = {name: bool(model.get(key, False)) for name, key in keys.items()}
+    settings = {name: bool(model.get(key)) and not of_bytes for name, key in keys.items()}
     settings["ignore_merges"] = bool(model.get("ignore_merges", False))
     merges = merges_to_ids(*pairs_of(model), vocab, prefix=prefix)
+    settings["of_bytes"] = of_bytes
     return vocab, prefix, _NO_LIMIT, merges, {"suffix": suffix, **settings}
 
 
