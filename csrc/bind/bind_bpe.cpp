@@ -107,10 +107,7 @@ void end_words(const std::string& suffix, std::uint32_t end,
   std::vector<Merge> first;
   for (std::uint32_t id = 0; id < words->size(); ++id) {
     std::string& word = (*words)[id];
-    if (word.size() <= suffix.size() || !word.ends_with(suffix)) {
-      word.clear();  // no word without an end is looked up
-      continue;
-    }
+    if (word.size() <= suffix.size() || !word.ends_with(suffix)) continue;
     word.resize(word.size() - suffix.size());
     const auto byte = static_cast<std::uint8_t>(word[0]);
     if (word.size() == 1 && byte != kWordEnd && (*byte_ids)[byte] != BpeModel::kNoToken) {
@@ -148,8 +145,8 @@ class ByteLevelBpeBinding final : public EncoderBinding {
     if (!form.empty()) options.form = parse_form(form);
     if (!steps.empty()) {
       const auto normalizer = std::make_shared<TextNormalizer>(parse_steps(steps));
-      options.normalizer = [normalizer](std::string_view text) {
-        return normalizer->normalize(text);
+      options.normalizer = [normalizer](std::string_view text, Places* places) {
+        return normalizer->normalize(text, places);
       };
     }
     if (!suffix.empty()) {

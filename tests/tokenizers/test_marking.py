@@ -11,8 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.marking_twin import library_of, marked
-from support.tiny_tokenizers import EOD, OF_THE_LIBRARY, added, save, tiny
+from support.sentencepiece_tools import trained, unigram_json
+from support.tiny_tokenizers import EOD, OF_THE_LIBRARY, added, save, tiny, with_ids
+from support.tokenizers_twin import block
 from support.traps import TRAPS
+from support.wordpiece_tools import CUTS, bert_normalizer, sequence
 
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers import Frame, MarkingEncoder, load_tokenizer
@@ -74,7 +77,120 @@ def byte_level(**changes: Any) -> dict[str, Any]:
     return {**definition, **changes}
 
 
+def replace(pattern: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def normalizers(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "normalizers": list(steps)}
+
+
+def rules() -> dict[str, Any]:
+    """SentencePiece's, compiled."""
+    text: dict[str, Any] = json.loads(unigram_json(trained("folding unigram"), "T5"))
+    return next(
+        step
+        for step in (text["normalizer"], *text["normalizer"].get("normalizers", ()))
+        if step["type"] == "Precompiled"
+    )
+
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+NORMALIZERS: dict[str, dict[str, Any]] = {
+    **{
+        form: {"type": form} for form in ("NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt")
+    },
+    "forms one by one": normalizers({"type": "NFC"}, {"type": "NFKD"}),
+    "white space": normalizers(
+        {"type": "Strip", "strip_left": True, "strip_right": True}, replace(r"\s+", " ")
+    ),
+    "replaced": normalizers(
+        *(replace("a", ""), replace("b|\u00e9", "xyz"), replace(" {2,}", "\u4e2d")),
+        {"type": "Prepend", "prepend": "\u00e9 "},
+    ),
+    "BERT's": bert_normalizer(strip_accents=True),
+    "rules": rules(),
+}
+
+
+def words(model: dict[str, Any], normalizer: Any, cuts: Any) -> dict[str, Any]:
+    known = dict(model["vocab"])
+    tokens = [added("<s>", 0), added("</s>", 0, normalized=True), added("<t>", 0, lstrip=True)]
+    return {
+        **tiny(),
+        "added_tokens": with_ids(known, tokens),
+        "normalizer": normalizer,
+        "pre_tokenizer": cuts,
+        "decoder": None,
+        "model": model,
+    }
+
+
+def word_pieces(**model: Any) -> dict[str, Any]:
+    texts = ["[UNK]", "a", "##b", "ab", "##ab", "\u00e9", "e", "##\u0301", "\u4e2d", "12", "<"]
+    return {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+        "vocab": {text: number for number, text in enumerate(texts)},
+        **model,
+    }
+
+
+def word_bpe(**model: Any) -> dict[str, Any]:
+    texts = ["<unk>", "a", "b</w>", "ab</w>", "\u00e9</w>", "a</w>", "1", "2", "12", *"abcx"]
+    return {
+        **byte_level()["model"],
+        "unk_token": "<unk>",
+        "end_of_word_suffix": "</w>",
+        "vocab": {text: number for number, text in enumerate(dict.fromkeys(texts))},
+        "merges": [["a", "b</w>"], ["1", "2"]],
+        **model,
+    }
+
+
+SPLIT = {"type": "Split", "pattern": {"Regex": r"\s+|b"}, "behavior": "Removed", "invert": False}
+LOWER = bert_normalizer()
+
+# As the library the core knows where all tokens are.
+PLACED = {
+    **{name: byte_level(normalizer=one) for name, one in NORMALIZERS.items()},
+    "removed": byte_level(pre_tokenizer=sequence(SPLIT, BYTES)),
+    "spaces in front": byte_level(
+        pre_tokenizer=sequence(CUTS["scripts"], {**BYTES, "add_prefix_space": True})
+    ),
+    "metaspace of bytes": byte_level(pre_tokenizer=sequence(scheme("always", split=True), BYTES)),
+    **{
+        f"pieces, {name}": words(word_pieces(), None if "and others" in name else LOWER, one)
+        for name, one in CUTS.items()
+    },
+    "pieces as they are": words(word_pieces(), None, CUTS["BERT's"]),
+    "whole words": words(
+        {"type": "WordLevel", "vocab": {"a": 0, "<unk>": 1, "ab": 2}, "unk_token": "<unk>"},
+        {"type": "NFKC"},
+        CUTS["words"],
+    ),
+    "words": words(word_bpe(), LOWER, CUTS["words"]),
+    "words of bytes": words(
+        word_bpe(
+            byte_fallback=True,
+            end_of_word_suffix=None,
+            vocab={
+                **{f"<0x{byte:02X}>": byte for byte in range(256)},
+                "<unk>": 256,
+                "a": 257,
+                "b": 258,
+                "ab": 259,
+            },
+            merges=[["a", "b"]],
+        ),
+        {"type": "NFD"},
+        CUTS["Metaspace and others"] | {"pretokenizers": [SPLIT]},
+    ),
+}
 DEFINITIONS = {
+    **PLACED,
     "byte level": byte_level(),
     "nfc": byte_level(normalizer={"type": "NFC"}),
     "trimmed": byte_level(
@@ -131,6 +247,15 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return made
 
 
+@pytest.mark.parametrize("name", PLACED)
+def test_no_text_needs_the_library(tmp_path: Path, name: str) -> None:
+    rng = random.Random(3)
+    pieces = [piece for piece in PIECES if piece not in ("<unk>", "<0x0A>")]
+    texts = ["".join(rng.choices(pieces, k=rng.randrange(14))) for _ in range(200)]
+    core = Both(save(tmp_path, PLACED[name])).tokenizer.core(dtype="int32", special_tokens="encode")
+    assert core.encode(*block(texts), offsets=True).unplaced.tolist() == []
+
+
 def spans_of(text: str, rng: random.Random) -> list[tuple[int, int]]:
     cuts = sorted(rng.sample(range(len(text) + 1), min(len(text) + 1, 2 * rng.randrange(3))))
     pairs = zip(cuts[::2], cuts[1::2], strict=False)
@@ -182,7 +307,7 @@ def test_most_texts_need_no_library(data: Path) -> None:
     raw = [text.encode() for text in texts]
     ends = np.cumsum([len(one) for one in raw])
     spans = np.stack([ends - [len(one) for one in raw], ends], axis=1)
-    assert core.encode(b"".join(raw), spans, offsets=True).unplaced.tolist() == [3]
+    assert core.encode(b"".join(raw), spans, offsets=True).unplaced.tolist() == []
 
 
 def test_frames_are_never_marked(tmp_path: Path) -> None:

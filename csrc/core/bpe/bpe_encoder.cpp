@@ -52,7 +52,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
       Base::split;
 
   std::string normal_form(std::string content) const {
-    if (options_.normalizer) return std::string(options_.normalizer(content));
+    if (options_.normalizer) return std::string(options_.normalizer(content, nullptr));
     if (!options_.form) return content;
     std::string normal;
     normalize(*options_.form, content, normal);
@@ -81,6 +81,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   void seed(const std::vector<std::string>& words) {
     for (const std::string& word : words) {
       if (word.empty() || word.size() > WordKey::kMaxSize) continue;
+      if (options_.suffix && static_cast<std::uint8_t>(word.back()) != *options_.suffix) continue;
       std::uint8_t text[kKeySlack] = {};
       std::memcpy(text, word.data(), word.size());
       if (longest_run_ != 0 && is_space_run(text, word.size())) continue;
@@ -110,33 +111,42 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   void encode_document(const std::uint8_t* text, std::size_t size) override {
     specials_ += added_.counted.count(text, size);
-    if (laid_) placer_.show_other_text();  // words are other texts than parts of the document
     split(added_.raw, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       // What relies on valid UTF-8 could read behind the text if it were not.
       if (check_utf8_ && !is_utf8_(part, part_size)) return encode_bytes(part, part_size);
       const bool first = part == text;
       const std::string_view view(reinterpret_cast<const char*>(part), part_size);
-      const std::string_view normal = normalized(view);
-      if (normal == view) return encode_normalized(part, part_size, first);
+      std::string_view normal = normalized(view, nullptr);
+      // Several steps may make the same text of it, of which characters are from elsewhere.
+      const bool is_same = normal == view && !(placer_.is_on() && options_.normalizer);
+      if (is_same) return encode_normalized(part, part_size, first);
+      if (placer_.is_on()) {
+        places_.clear();
+        place_characters(view, placer_.begin_of(part), &places_);
+        normal = normalized(view, &places_);
+        placer_.show_places(reinterpret_cast<const std::uint8_t*>(normal.data()), &places_);
+      }
       const auto* begin = reinterpret_cast<const std::uint8_t*>(normal.data());
       const std::uint8_t* data_end = std::exchange(data_end_, begin + normal.size());
-      placer_.show_other_text();
       encode_normalized(begin, normal.size(), first);
-      if (!laid_) placer_.show_document();
+      placer_.show_document();
       data_end_ = data_end;
     });
   }
 
-  std::string_view normalized(std::string_view text) {
+  std::string_view normalized(std::string_view text, Places* places) {
     if (options_.normalizer) {
-      const std::string_view normal = options_.normalizer(text);
+      const std::string_view normal = options_.normalizer(text, places);
       if (normal.size() > kMaxDocument) {
         throw std::out_of_range("a document has 2^31 bytes or more");
       }
       return normal;
     }
     if (!options_.form || is_normal_quick(*options_.form, text)) return text;
-    normalize(*options_.form, text, normal_);
+    Places moved;
+    Trail trail(text, places != nullptr ? *places : moved, &moved);
+    normalize(*options_.form, text, normal_, places != nullptr ? &trail : nullptr);
+    if (places != nullptr) *places = std::move(moved);
     return normal_;
   }
 
@@ -159,7 +169,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
         return place(first, part, part_size, 1);
       }
       encode_piece(part, part_size, document_begins && part == text);
-      place(first, part, part_size);
+      if (!laid_) place(first, part, part_size);
     });
   }
 
@@ -198,12 +208,19 @@ class Encoder final : public CachedEncoder<Id, Out> {
   void encode_laid(const std::uint8_t* text, std::size_t size, bool first) {
     const std::uint8_t* const data_end = data_end_;
     laid_->begin(text, size, first);
-    while (const std::size_t count = laid_->next(&words_, starts_)) {
-      const std::size_t end = words_.size();
+    Places* const places = placer_.is_on() ? &laid_places_ : nullptr;
+    while (const std::size_t count = laid_->next(&words_, starts_, places)) {
+      const std::size_t end = words_.size(), first_id = ids_->size();
       pad_keys(&words_);
       data_end_ = words_.data() + words_.size();
       room(end);
       lookup(words_.data(), starts_, count);
+      if (places == nullptr) continue;
+      token_sizes_.clear();
+      for (std::size_t i = first_id; i < ids_->size(); ++i) {
+        token_sizes_.push_back(placer_.size_of(static_cast<std::uint32_t>(ids_->data()[i])));
+      }
+      placer_.place_laid(token_sizes_, text, laid_places_);
     }
     data_end_ = data_end;
   }
@@ -349,6 +366,9 @@ class Encoder final : public CachedEncoder<Id, Out> {
   std::vector<std::uint32_t> many_ids_;
   std::string normal_;
   Buffer<std::uint8_t> tail_, prefixed_, words_;
+  Places places_;       // of what was normalized
+  Places laid_places_;  // of words_, in the text that they are of
+  std::vector<std::uint32_t> token_sizes_;
 };
 
 }  // namespace

@@ -27,9 +27,8 @@ struct BpeOptions {
   bool encode_specials = true;     // special tokens inside documents become ids, not text
   std::size_t cache_bytes = 0;     // of the word cache, rounded down to a power of two
   Level level = Level::kScalar;
-  // What normalizes text instead of `form`. Its result is valid until the next call, or the end of
-  // what it is made of.
-  std::function<std::string_view(std::string_view)> normalizer = {};
+  // What normalizes text instead of `form`, as TextNormalizer does it.
+  std::function<std::string_view(std::string_view, Places*)> normalizer = {};
   std::optional<std::uint8_t> suffix = {};  // a byte that is put behind each word
 };
 

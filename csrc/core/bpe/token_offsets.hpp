@@ -8,14 +8,9 @@
 #include <vector>
 
 #include "core/base/buffer.hpp"
+#include "core/text/places.hpp"
 
 namespace tokpack {
-
-// Bytes [begin, end) of a document.
-struct TokenOffset {
-  std::int32_t begin;
-  std::int32_t end;
-};
 
 // Finds where tokens lie, from the number of bytes that each id stands for. An encoder tells it of
 // each stretch of text that it has encoded, in their order.
@@ -46,6 +41,7 @@ class TokenPlacer {
     copy_ = document_;
     copy_begins_ = least_ = 0;
     is_known_ = true;
+    places_ = nullptr;
   }
   // They are parts of a copy of what is at `source` in the document, with `prefix` bytes in front.
   void show_copy(const std::uint8_t* copy, const std::uint8_t* source, std::size_t prefix) {
@@ -53,8 +49,19 @@ class TokenPlacer {
     least_ = source - document_;
     copy_begins_ = least_ - static_cast<std::int64_t>(prefix);
   }
-  // They are parts of a text that has another length.
+  // They are parts of a copy whose bytes are from these places of the document.
+  void show_places(const std::uint8_t* copy, const Places* places) {
+    copy_ = copy;
+    copy_begins_ = least_ = 0;
+    places_ = places;
+  }
+  // They are parts of a text of which that is not known.
   void show_other_text() { is_known_ = false; }
+
+  // Where a part of the document begins in it.
+  std::size_t begin_of(const std::uint8_t* part) const {
+    return static_cast<std::size_t>(part - document_);
+  }
 
   // The ids are those of text[0, size) with `prefix` spaces in front. A token of nothing but these
   // is where the first character is.
@@ -75,16 +82,39 @@ class TokenPlacer {
     for (const Id id : ids) {
       const std::int64_t begin = std::max(at, least);
       at += size_of(static_cast<std::uint32_t>(id));
-      *out++ = offset(begin, at > begin ? at : character_end(begin));
+      *out++ = places_ != nullptr ? place_of(begin, std::min(at, end))
+                                  : offset(begin, at > begin ? at : character_end(begin));
     }
     is_placed_ = is_placed_ && at == end;
   }
 
+  // The next ids stand for so many bytes each of what is laid out behind each other: its bytes are
+  // from these places of text.
+  void place_laid(std::span<const std::uint32_t> sizes, const std::uint8_t* text,
+                  std::span<const TokenOffset> laid) {
+    const auto begin = static_cast<std::int32_t>(offset_of(text));
+    std::size_t at = 0;
+    for (const std::uint32_t size : sizes) {
+      const std::size_t end = at + size;
+      is_placed_ = is_placed_ && is_known_ && size != 0 && end <= laid.size();
+      if (!is_placed_) {
+        out_->push_back({0, 0});
+        continue;
+      }
+      const TokenOffset place{begin + laid[at].begin, begin + laid[end - 1].end};
+      out_->push_back(places_ != nullptr ? place_of(place.begin, place.end) : place);
+      at = end;
+    }
+    is_placed_ = is_placed_ && at == laid.size();
+  }
+  std::uint32_t size_of(std::uint32_t id) const { return id < sizes_.size() ? sizes_[id] : 0; }
+
   // An id that is cut out of the text as a whole.
   void place_one(const std::uint8_t* begin, const std::uint8_t* end) {
     is_placed_ = is_placed_ && is_known_;
-    out_->push_back(is_known_ ? offset(std::max(offset_of(begin), least_), offset_of(end))
-                              : TokenOffset{0, 0});
+    if (!is_known_) return out_->push_back({0, 0});
+    const std::int64_t first = std::max(offset_of(begin), least_), last = offset_of(end);
+    out_->push_back(places_ != nullptr ? place_of(first, last) : offset(first, last));
   }
 
   // Ids that are no part of the text.
@@ -98,7 +128,14 @@ class TokenPlacer {
     return {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end)};
   }
   std::int64_t offset_of(const std::uint8_t* text) const { return copy_begins_ + (text - copy_); }
-  std::int64_t size_of(std::uint32_t id) const { return id < sizes_.size() ? sizes_[id] : 0; }
+  // Of bytes [begin, end) of a copy; of what has none, the place of its begin.
+  TokenOffset place_of(std::int64_t begin, std::int64_t end) const {
+    const auto count = static_cast<std::int64_t>(places_->size());
+    if (begin >= count) return {0, 0};
+    const std::int64_t last = std::min(std::max(begin + 1, end), count) - 1;
+    const auto place = [&](std::int64_t at) { return (*places_)[static_cast<std::size_t>(at)]; };
+    return {place(begin).begin, place(last).end};
+  }
   std::int64_t character_end(std::int64_t begin) const {
     if (begin >= size_) return begin;
     const std::uint8_t byte = document_[begin];
@@ -112,7 +149,8 @@ class TokenPlacer {
   std::int64_t size_ = 0;
   const std::uint8_t* copy_ = nullptr;  // what texts are parts of, and where its begin belongs
   std::int64_t copy_begins_ = 0;
-  std::int64_t least_ = 0;  // where that begins without what was put in front
+  std::int64_t least_ = 0;          // where that begins without what was put in front
+  const Places* places_ = nullptr;  // of what texts are parts of, if that is another text
   bool is_known_ = true;
   bool is_placed_ = true;
 };

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/pretokenize/scan.hpp"
+#include "core/text/utf8.hpp"
 
 namespace tokpack {
 namespace {
@@ -110,13 +111,27 @@ void LaidWords::change(const std::uint8_t* piece, std::size_t size, bool first) 
   const std::string_view text(reinterpret_cast<const char*>(piece), size);
   const std::string& space = change_->space;
   changed_.clear();
+  changed_places_.clear();
+  const auto begin = static_cast<std::int32_t>(piece - text_);
+  const auto put = [&](std::size_t at, std::size_t count) {
+    const TokenOffset place{begin + static_cast<std::int32_t>(at),
+                            begin + static_cast<std::int32_t>(at + count)};
+    if (is_placed_) changed_places_.insert(changed_places_.end(), space.size(), place);
+    changed_ += space;
+  };
   const bool prefixed = change_->prefix == PrefixScheme::kAlways ||
                         (change_->prefix == PrefixScheme::kFirst && first);
-  if (prefixed && !text.starts_with(' ') && !text.starts_with(space)) changed_ = space;
+  if (prefixed && !text.starts_with(' ') && !text.starts_with(space)) {
+    put(0, std::min(size, character_size(*piece)));
+  }
   for (std::size_t at = 0; at < size;) {
     const std::size_t next = std::min(text.find(' ', at), size);
     changed_.append(text, at, next - at);
-    if (next < size) changed_ += space;
+    for (std::size_t i = at; is_placed_ && i < next; ++i) {
+      const auto place = begin + static_cast<std::int32_t>(i);
+      changed_places_.push_back({place, place + 1});
+    }
+    if (next < size) put(next, 1);
     at = next + 1;
   }
   piece_ = reinterpret_cast<const std::uint8_t*>(changed_.data());
@@ -140,8 +155,10 @@ bool LaidWords::next_word(const std::uint8_t** word, std::size_t* size) {
   return false;
 }
 
-std::size_t LaidWords::next(Buffer<std::uint8_t>* words, std::uint32_t* starts) {
+std::size_t LaidWords::next(Buffer<std::uint8_t>* words, std::uint32_t* starts, Places* places) {
   words->clear();
+  if (places != nullptr) places->clear();
+  is_placed_ = places != nullptr;
   std::size_t count = 0, size = 0;
   const std::uint8_t* word = nullptr;
   while (count < kWindow && next_word(&word, &size)) {
@@ -150,6 +167,14 @@ std::size_t LaidWords::next(Buffer<std::uint8_t>* words, std::uint32_t* starts) 
     words->resize(begin + size);
     std::memcpy(words->data() + begin, word, size);
     if (suffix_) words->push_back(*suffix_);
+    if (places == nullptr) continue;
+    const std::size_t in_piece = static_cast<std::size_t>(word - piece_);
+    const std::size_t in_text = static_cast<std::size_t>(word - text_);
+    for (std::size_t i = 0; i < size; ++i) {
+      const auto place = static_cast<std::int32_t>(in_text + i);
+      places->push_back(change_ ? changed_places_[in_piece + i] : TokenOffset{place, place + 1});
+    }
+    if (suffix_) places->push_back(places->back());
   }
   starts[count] = static_cast<std::uint32_t>(words->size());
   return count;

@@ -12,6 +12,7 @@
 #include "core/base/cpu.hpp"
 #include "core/pretokenize/scan_rules.hpp"
 #include "core/pretokenize/steps.hpp"
+#include "core/text/places.hpp"
 
 namespace tokpack {
 
@@ -53,8 +54,9 @@ class LaidWords {
   void begin(const std::uint8_t* text, std::size_t size, bool first);
 
   // Sets *words to the next words of the text, kWindow of them at most. Writes to `starts` where
-  // each begins, and the end of the last one. Returns their number, 0 at the end of the text.
-  std::size_t next(Buffer<std::uint8_t>* words, std::uint32_t* starts);
+  // each begins, and the end of the last one; to `places`, if asked for, which bytes of the text
+  // the bytes of words are from. Returns their number, 0 at the end of the text.
+  std::size_t next(Buffer<std::uint8_t>* words, std::uint32_t* starts, Places* places = nullptr);
 
  private:
   bool next_piece();
@@ -73,6 +75,8 @@ class LaidWords {
   std::size_t piece_size_ = 0;
   bool has_piece_ = false;  // words of it are still to come
   std::string changed_;
+  Places changed_places_;
+  bool is_placed_ = false;
 };
 
 // The end of each pretoken of one text, in bytes, as the scanner of a level finds it; without a

@@ -129,10 +129,15 @@ class Encoder final : public CachedEncoder<Id, Out> {
   void encode_part(const std::uint8_t* text, std::size_t size, bool first) {
     // What relies on valid UTF-8 could read behind the text if it were not.
     if (!normalizer_.empty() && is_utf8_(text, size)) {
+      const std::string_view view(reinterpret_cast<const char*>(text), size);
+      if (placer_.is_on()) {
+        places_.clear();
+        place_characters(view, placer_.begin_of(text), &places_);
+      }
       const std::string_view normal =
-          normalizer_.normalize({reinterpret_cast<const char*>(text), size});
-      if (normal != std::string_view(reinterpret_cast<const char*>(text), size)) {
-        placer_.show_other_text();
+          normalizer_.normalize(view, placer_.is_on() ? &places_ : nullptr);
+      if (normal != view || placer_.is_on()) {
+        placer_.show_places(reinterpret_cast<const std::uint8_t*>(normal.data()), &places_);
         text = reinterpret_cast<const std::uint8_t*>(normal.data());
         size = normal.size();
       }
@@ -257,6 +262,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   Utf8Check is_utf8_;
   AddedTokenGroups added_;
 
+  Places places_;                // of what a normalizer has changed
   Buffer<std::uint8_t> normal_;  // the text between two tokens, folded
   Buffer<std::uint8_t> text_;    // a segment of it, folded, and kKeySlack zeros
   std::vector<std::uint32_t> word_;

@@ -14,6 +14,7 @@
 #include "core/pretokenize/steps.hpp"
 #include "core/sentencepiece/character_map.hpp"
 #include "core/sentencepiece/character_table.hpp"
+#include "core/text/places.hpp"
 
 namespace tokpack {
 
@@ -51,9 +52,9 @@ class TextNormalizer {
 
   bool empty() const { return steps_.empty(); }
 
-  // The normal form of a text, valid until the next call or the end of the text.
-  // REQUIRES: the text is valid UTF-8.
-  std::string_view normalize(std::string_view text);
+  // The normal form of a text, valid until the next call or the end of the text. `places`: of its
+  // bytes, which become those of the normal form. REQUIRES: the text is valid UTF-8.
+  std::string_view normalize(std::string_view text, Places* places = nullptr);
 
  private:
   struct Step {
@@ -69,7 +70,9 @@ class TextNormalizer {
     std::unique_ptr<CharacterTable> table;
   };
 
-  static std::string_view apply(const Step& step, std::string_view text, std::string* out);
+  std::string_view normalize_placed(std::string_view text, Places* places);
+  static std::string_view apply(const Step& step, std::string_view text, std::string* out,
+                                Trail* trail);
   static std::optional<std::string> change(std::span<const Step> steps, std::string_view character);
   void make_parts();
 

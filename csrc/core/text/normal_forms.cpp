@@ -104,6 +104,7 @@ class QuickCheck {
 struct Mark {
   std::uint32_t code_point;
   std::uint8_t combining_class;
+  std::ptrdiff_t change = 0;  // as Trail takes it
 };
 
 bool append_of(const Decompositions& known, std::uint32_t c, std::vector<Mark>& out) {
@@ -117,6 +118,7 @@ bool append_of(const Decompositions& known, std::uint32_t c, std::vector<Mark>& 
 }
 
 void decompose(std::uint32_t c, bool compatible, std::vector<Mark>& out) {
+  const std::size_t first = out.size();
   if (c - kSyllables < kSyllableCount) {
     const std::uint32_t i = c - kSyllables;
     out.push_back({kLeads + i / (kVowelCount * kTrailCount), 0});
@@ -125,6 +127,7 @@ void decompose(std::uint32_t c, bool compatible, std::vector<Mark>& out) {
   } else if (!(compatible && append_of(kCompatible, c, out)) && !append_of(kCanonical, c, out)) {
     out.push_back({c, combining_class(c)});
   }
+  for (std::size_t i = first + 1; i < out.size(); ++i) out[i].change = 1;
 }
 
 // Sorts each run of non-starters by combining class, keeping the order of equals.
@@ -167,6 +170,7 @@ void compose(std::vector<Mark>& marks) {
         blocked ? 0 : composite(marks[starter].code_point, mark.code_point);
     if (joined) {
       marks[starter].code_point = joined;
+      marks[starter].change += mark.change - 1;
       continue;
     }
     if (mark.combining_class == 0) starter = kept;
@@ -209,7 +213,7 @@ std::size_t decompose_segment(std::string_view text, std::size_t begin, std::vec
 }
 
 template <NormalForm kForm>
-void normalize(std::string_view text, std::string& out) {
+void normalize(std::string_view text, std::string& out, Trail* trail) {
   constexpr bool kComposes = kForm == NormalForm::kNfc || kForm == NormalForm::kNfkc;
   out.clear();
   std::vector<Mark> marks;
@@ -217,11 +221,20 @@ void normalize(std::string_view text, std::string& out) {
   for (;;) {
     const std::size_t good = QuickCheck<kForm>(text, pos).run();
     out.append(text, pos, good - pos);
+    for (std::size_t at = pos; trail != nullptr && at < good;) {
+      const std::size_t size = character_size(static_cast<std::uint8_t>(text[at]));
+      trail->change(size, 0);
+      at += size;
+    }
     if (good == text.size()) return;
     pos = decompose_segment<kForm>(text, good, marks);
     reorder(marks);
     if (kComposes) compose(marks);
-    for (const Mark mark : marks) append_utf8(mark.code_point, out);
+    for (const Mark mark : marks) {
+      const std::size_t before = out.size();
+      append_utf8(mark.code_point, out);
+      if (trail != nullptr) trail->change(out.size() - before, mark.change);
+    }
   }
 }
 
@@ -249,16 +262,16 @@ bool is_normal_quick(NormalForm form, std::string_view text) {
   return false;
 }
 
-void normalize(NormalForm form, std::string_view text, std::string& out) {
+void normalize(NormalForm form, std::string_view text, std::string& out, Trail* trail) {
   switch (form) {
     case NormalForm::kNfc:
-      return normalize<NormalForm::kNfc>(text, out);
+      return normalize<NormalForm::kNfc>(text, out, trail);
     case NormalForm::kNfd:
-      return normalize<NormalForm::kNfd>(text, out);
+      return normalize<NormalForm::kNfd>(text, out, trail);
     case NormalForm::kNfkc:
-      return normalize<NormalForm::kNfkc>(text, out);
+      return normalize<NormalForm::kNfkc>(text, out, trail);
     case NormalForm::kNfkd:
-      return normalize<NormalForm::kNfkd>(text, out);
+      return normalize<NormalForm::kNfkd>(text, out, trail);
   }
 }
 

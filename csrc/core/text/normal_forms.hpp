@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/text/places.hpp"
+
 namespace tokpack {
 
 enum class NormalForm : std::uint8_t { kNfc, kNfd, kNfkc, kNfkd };
@@ -17,8 +19,9 @@ std::optional<NormalForm> normal_form_by_name(std::string_view name);
 // text may still be. Skips what is Latin many bytes at a time. REQUIRES: text is valid UTF-8.
 bool is_normal_quick(NormalForm form, std::string_view text);
 
-// Sets `out` to a normal form of the text. REQUIRES: text is valid UTF-8, and no view of `out`.
-void normalize(NormalForm form, std::string_view text, std::string& out);
+// Sets `out` to a normal form of the text, and tells a trail what becomes of it. REQUIRES: text is
+// valid UTF-8, and no view of `out`.
+void normalize(NormalForm form, std::string_view text, std::string& out, Trail* trail = nullptr);
 
 // Canonical combining class; 0: a starter.
 std::uint8_t combining_class(std::uint32_t code_point);

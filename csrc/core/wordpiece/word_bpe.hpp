@@ -35,6 +35,13 @@ class WordBpe {
   // Appends the ids of a word. REQUIRES: not empty; valid UTF-8, unless bytes are merged.
   void encode(std::string_view word, std::vector<std::uint32_t>* ids);
 
+  std::string_view suffix() const { return settings_.suffix; }
+  bool fuses_unknown() const { return settings_.fuse_unknown; }
+  // Whether what has no token becomes bytes, and what is put around characters does not.
+  bool falls_back() const {
+    return settings_.byte_fallback && prefix_.empty() && settings_.suffix.empty();
+  }
+
   // The most ids of so many words of so many bytes in all. Prefix and suffix may become bytes.
   std::size_t most_ids(std::size_t bytes, std::size_t words) const {
     if (!settings_.byte_fallback) return bytes;

@@ -63,8 +63,10 @@ WordCutter::WordCutter(std::span<const std::string> steps) {
   }
 }
 
+template <bool kSources>
 std::size_t WordCutter::cut(const std::uint8_t* text, std::size_t size, std::size_t* at,
-                            Buffer<std::uint8_t>* words, std::uint32_t* starts) const {
+                            Buffer<std::uint8_t>* words, std::uint32_t* starts,
+                            std::uint32_t* sources) const {
   words->resize(size - *at);
   const std::uint8_t* ascii = pages_[0].data();
   std::uint8_t* to = words->data();
@@ -78,6 +80,7 @@ std::size_t WordCutter::cut(const std::uint8_t* text, std::size_t size, std::siz
       const std::uint8_t here = ascii[text[from]];
       const unsigned is_kept = here != kLeftOut;
       starts[found] = count;
+      if constexpr (kSources) sources[found] = static_cast<std::uint32_t>(from);
       found += is_kept & (unsigned{here != before} | unsigned{here == kAlone});
       to[count] = text[from];
       count += is_kept;
@@ -89,6 +92,7 @@ std::size_t WordCutter::cut(const std::uint8_t* text, std::size_t size, std::siz
     if (here != kLeftOut) {
       if (here != before || here == kAlone) {
         if (found == kWindow) break;
+        if constexpr (kSources) sources[found] = static_cast<std::uint32_t>(from);
         starts[found++] = count;
       }
       std::memcpy(to + count, text + from, c.size);
@@ -102,5 +106,12 @@ std::size_t WordCutter::cut(const std::uint8_t* text, std::size_t size, std::siz
   *at = from;
   return found;
 }
+
+template std::size_t WordCutter::cut<false>(const std::uint8_t*, std::size_t, std::size_t*,
+                                            Buffer<std::uint8_t>*, std::uint32_t*,
+                                            std::uint32_t*) const;
+template std::size_t WordCutter::cut<true>(const std::uint8_t*, std::size_t, std::size_t*,
+                                           Buffer<std::uint8_t>*, std::uint32_t*,
+                                           std::uint32_t*) const;
 
 }  // namespace tokpack

@@ -21,12 +21,21 @@ class WordCutter {
   explicit WordCutter(std::span<const std::string> steps);
 
   // Sets *words to the next words of text[*at, size), at most kWindow of them, one after the other,
-  // and moves *at behind them. Writes to `starts` where each begins, and the end of the last one.
-  // Returns their number. REQUIRES: valid UTF-8.
+  // and moves *at behind them. Writes to `starts` where each begins, and the end of the last one;
+  // to `sources`, if asked for, where they begin in the text. Returns their number. REQUIRES: valid
+  // UTF-8.
   std::size_t cut(const std::uint8_t* text, std::size_t size, std::size_t* at,
-                  Buffer<std::uint8_t>* words, std::uint32_t* starts) const;
+                  Buffer<std::uint8_t>* words, std::uint32_t* starts,
+                  std::uint32_t* sources = nullptr) const {
+    return sources != nullptr ? cut<true>(text, size, at, words, starts, sources)
+                              : cut<false>(text, size, at, words, starts, sources);
+  }
 
  private:
+  template <bool kSources>
+  std::size_t cut(const std::uint8_t* text, std::size_t size, std::size_t* at,
+                  Buffer<std::uint8_t>* words, std::uint32_t* starts, std::uint32_t* sources) const;
+
   static constexpr unsigned kPageBits = 8;
 
   // 0: left out. 1: each character is a word. Others: a run of one class is a word.

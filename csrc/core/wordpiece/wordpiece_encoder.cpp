@@ -16,6 +16,13 @@
 namespace tokpack {
 namespace {
 
+// With U+2581 for each space.
+std::string unfolded(std::string_view token) {
+  std::string text;
+  for (const char c : token) text += c == ' ' ? kLowerBlock : std::string_view(&c, 1);
+  return text;
+}
+
 // The tokens by what is behind `prefix`, of those that begin with it.
 PieceTrie pieces(const std::vector<std::string>& tokens, const std::string& prefix) {
   std::vector<PieceTrie::Entry> entries;
@@ -71,41 +78,106 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   void encode_document(const std::uint8_t* text, std::size_t size) override {
     specials_ += added_.counted.count(text, size);
-    placer_.show_other_text();  // no token is placed: words lose what is between them
     split(added_.raw, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       // What relies on valid UTF-8 could read behind the text if it were not.
-      if (!is_utf8_(part, part_size)) return append(model_.unknown);
+      if (!is_utf8_(part, part_size)) {
+        const std::size_t first = ids_->size();
+        append(model_.unknown);
+        return place(first, part, part_size);
+      }
+      const std::string_view view(reinterpret_cast<const char*>(part), part_size);
+      if (placer_.is_on()) {
+        places_.clear();
+        place_characters(view, placer_.begin_of(part), &places_);
+      }
       const std::string_view normal =
-          normalizer_.normalize({reinterpret_cast<const char*>(part), part_size});
-      split(added_.normalized, reinterpret_cast<const std::uint8_t*>(normal.data()), normal.size(),
+          normalizer_.normalize(view, placer_.is_on() ? &places_ : nullptr);
+      const auto* begin = reinterpret_cast<const std::uint8_t*>(normal.data());
+      placer_.show_places(begin, &places_);
+      split(added_.normalized, begin, normal.size(),
             [&](const std::uint8_t* segment, std::size_t segment_size) {
-              const bool first =
-                  part == text && segment == reinterpret_cast<const std::uint8_t*>(normal.data());
-              encode_segment(segment, segment_size, first);
+              encode_segment(segment, segment_size, part == text && segment == begin);
             });
+      placer_.show_document();
     });
   }
 
   // `first`: the document begins here.
   void encode_segment(const std::uint8_t* text, std::size_t size, bool first) {
-    const std::size_t begin = ids_->size();
     if (laid_) {
       laid_->begin(text, size, first);
-      while (const std::size_t count = laid_->next(&words_, starts_)) look_up_words(count);
-    } else {
-      for (std::size_t at = 0; at < size;) {
-        look_up_words(cutter_.cut(text, size, &at, &words_, starts_));
+      Places* const places = placer_.is_on() ? &laid_places_ : nullptr;
+      while (const std::size_t count = laid_->next(&words_, starts_, places)) {
+        look_up_words(count, text);
       }
+      return;
     }
-    place(begin, text, size);
+    std::uint32_t* const sources = placer_.is_on() ? sources_ : nullptr;
+    for (std::size_t at = 0; at < size;) {
+      const std::size_t count = cutter_.cut(text, size, &at, &words_, starts_, sources);
+      laid_places_.clear();
+      for (std::size_t i = 0; sources != nullptr && i < count; ++i) {
+        for (std::uint32_t byte = 0; byte < starts_[i + 1] - starts_[i]; ++byte) {
+          const auto place = static_cast<std::int32_t>(sources[i] + byte);
+          laid_places_.push_back({place, place + 1});
+        }
+      }
+      look_up_words(count, text);
+    }
   }
 
-  // Appends the ids of words_, which begin at starts_.
-  void look_up_words(std::size_t count) {
+  // Appends the ids of words_, which begin at starts_ and are from laid_places_ of a text.
+  void look_up_words(std::size_t count, const std::uint8_t* text) {
     const std::size_t end = words_.size();
     pad_keys(&words_);
     room(bpe_ ? bpe_->most_ids(end, count) : end);
-    look_up(words_.data(), starts_, count);
+    if (!placer_.is_on()) return look_up(words_.data(), starts_, count);
+    token_sizes_.clear();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t first = ids_->size();
+      look_up(words_.data(), starts_ + i, 1);
+      const char* const word = reinterpret_cast<const char*>(words_.data()) + starts_[i];
+      append_sizes({ids_->data() + first, ids_->size() - first},
+                   {word, starts_[i + 1] - starts_[i]});
+    }
+    placer_.place_laid(token_sizes_, text, laid_places_);
+  }
+
+  // Appends how many bytes of a word each of its ids stands for, or 0 where that is not certain.
+  void append_sizes(std::span<const Out> ids, std::string_view word) {
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const bool is_last = i + 1 == ids.size();
+      const std::size_t size =
+          size_of(static_cast<std::uint32_t>(ids[i]), word.substr(at), at != 0, is_last);
+      token_sizes_.push_back(static_cast<std::uint32_t>(size));
+      at += size;
+      if (size == 0) return token_sizes_.resize(token_sizes_.size() + ids.size() - 1 - i, 0);
+    }
+  }
+
+  std::size_t size_of(std::uint32_t id, std::string_view rest, bool goes_on, bool is_last) const {
+    const std::string written = unigram_ ? unfolded(model_.tokens[id]) : model_.tokens[id];
+    std::string_view token = written;
+    const std::string_view suffix = bpe_ ? bpe_->suffix() : "";
+    if (goes_on && !unigram_ && token.starts_with(model_.prefix)) {
+      token.remove_prefix(model_.prefix.size());
+    }
+    if (is_last && token.size() > suffix.size() && token.ends_with(suffix)) {
+      token.remove_suffix(suffix.size());
+    }
+    const bool stands_there = !token.empty() && rest.starts_with(token);
+    if (id != model_.unknown && stands_there) return token.size();
+    if (is_fallback_byte(written)) return stands_there ? 0 : 1;
+    if (id != model_.unknown || stands_there) return 0;
+    if (!bpe_ || bpe_->fuses_unknown()) return is_last ? rest.size() : 0;
+    return std::min(rest.size(), character_size(static_cast<std::uint8_t>(rest[0])));
+  }
+
+  bool is_fallback_byte(std::string_view token) const {
+    const bool falls_back =
+        bpe_ ? bpe_->falls_back() : unigram_ && !model_.scores->byte_ids.empty();
+    return falls_back && token.size() == 6 && token.starts_with("<0x") && token.ends_with('>');
   }
 
   std::optional<Ids> ids_of(const std::uint8_t* text, std::size_t size) override {
@@ -167,6 +239,11 @@ class Encoder final : public CachedEncoder<Id, Out> {
   Buffer<std::uint8_t> words_;  // one after the other, and kKeySlack zeros
   std::uint32_t starts_[kWindow + 1] = {};
   std::vector<std::uint32_t> word_;
+
+  Places places_;       // of what was normalized
+  Places laid_places_;  // of words_, in the text that they are of
+  std::uint32_t sources_[kWindow + 1] = {};
+  std::vector<std::uint32_t> token_sizes_;
 };
 
 }  // namespace

@@ -171,17 +171,20 @@ def check_ids(vocab: Any) -> dict[str, int]:
 def _normalizers(normalizer: Any) -> tuple[NormalForm, tuple[NormalizerStep, ...]]:
     """The normal form after all normalizers, or else their steps.
 
-    Of normal forms the last one decides whether text is composed.
+    Of normal forms the last one decides whether text is composed; but where characters have come
+    from is then for all but NFC another place than after them one by one.
     """
     steps = steps_of(normalizer)
     if normalizer is not None and not isinstance(normalizer, dict):
         raise NotNativeError("its normalizer is not an object")
     if not steps:
         return "", ()
-    if any(step.get("type") not in _FORMS for step in steps):
+    kinds = {step.get("type") for step in steps}
+    if not kinds <= _FORMS:
         return "", normalizer_steps(normalizer)
-    compatible = "K" if any("K" in step["type"] for step in steps) else ""
-    return cast("NormalForm", f"NF{compatible}{steps[-1]['type'][-1]}"), ()
+    compatible = "K" if any("K" in kind for kind in kinds) else ""
+    form = cast("NormalForm", f"NF{compatible}{steps[-1]['type'][-1]}")
+    return (form, ()) if form == "NFC" or len(kinds) == 1 else ("", normalizer_steps(normalizer))
 
 
 def _normal_form(form: NormalForm, steps: Sequence[NormalizerStep]) -> Callable[[str], str]:
