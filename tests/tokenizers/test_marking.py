@@ -113,6 +113,12 @@ NORMALIZERS: dict[str, dict[str, Any]] = {
 }
 
 
+def of_sentencepiece(form: str) -> dict[str, Any]:
+    """A Unigram."""
+    written: dict[str, Any] = json.loads(unigram_json(trained("folding unigram"), form))
+    return {**written, "post_processor": None}
+
+
 def words(model: dict[str, Any], normalizer: Any, cuts: Any) -> dict[str, Any]:
     known = dict(model["vocab"])
     tokens = [added("<s>", 0), added("</s>", 0, normalized=True), added("<t>", 0, lstrip=True)]
@@ -189,8 +195,11 @@ PLACED = {
         CUTS["Metaspace and others"] | {"pretokenizers": [SPLIT]},
     ),
 }
+# For these the library is asked where unknown characters are.
+UNIGRAMS = {form: of_sentencepiece(form) for form in ("T5", "XLM-R", "ALBERT", "DeBERTa")}
 DEFINITIONS = {
     **PLACED,
+    **UNIGRAMS,
     "byte level": byte_level(),
     "nfc": byte_level(normalizer={"type": "NFC"}),
     "trimmed": byte_level(
@@ -247,12 +256,15 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return made
 
 
-@pytest.mark.parametrize("name", PLACED)
+@pytest.mark.parametrize("name", [*PLACED, *UNIGRAMS])
 def test_no_text_needs_the_library(tmp_path: Path, name: str) -> None:
     rng = random.Random(3)
     pieces = [piece for piece in PIECES if piece not in ("<unk>", "<0x0A>")]
+    if name in UNIGRAMS:
+        pieces = [" ", "  ", "\n", "\t", "\u3000", "the", " Cat", "\ufb01", "\uff21", SPACE, "</s>"]
     texts = ["".join(rng.choices(pieces, k=rng.randrange(14))) for _ in range(200)]
-    core = Both(save(tmp_path, PLACED[name])).tokenizer.core(dtype="int32", special_tokens="encode")
+    path = save(tmp_path, DEFINITIONS[name])
+    core = Both(path).tokenizer.core(dtype="int32", special_tokens="encode")
     assert core.encode(*block(texts), offsets=True).unplaced.tolist() == []
 
 

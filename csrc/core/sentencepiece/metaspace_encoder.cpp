@@ -42,7 +42,23 @@ std::vector<std::string> products(const MetaspaceModel& model) {
   return texts;
 }
 
-void append_folded(const std::uint8_t* text, std::size_t size, Buffer<std::uint8_t>* out) {
+// Adds to `places`, if asked for, that so many of the bytes from `begin` on are each their own.
+void place_bytes(std::size_t begin, std::size_t count, Places* places) {
+  for (std::size_t i = begin; places != nullptr && i < begin + count; ++i) {
+    places->push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(i + 1)});
+  }
+}
+
+// Adds that a byte is from the character at a place of a text.
+void place_character(const std::uint8_t* text, std::size_t at, Places* places) {
+  if (places == nullptr) return;
+  const auto begin = static_cast<std::int32_t>(at);
+  places->push_back({begin, begin + static_cast<std::int32_t>(character_size(text[at]))});
+}
+
+// `place`: where the text begins in that of the places.
+void append_folded(const std::uint8_t* text, std::size_t size, Buffer<std::uint8_t>* out,
+                   Places* places = nullptr, std::size_t place = 0) {
   const std::string_view rest(reinterpret_cast<const char*>(text), size);
   out->reserve(out->size() + size);
   for (std::size_t at = 0;;) {
@@ -50,8 +66,10 @@ void append_folded(const std::uint8_t* text, std::size_t size, Buffer<std::uint8
     const std::size_t begin = out->size();
     out->resize(begin + next - at);
     if (next > at) std::memcpy(out->data() + begin, text + at, next - at);
+    place_bytes(place + at, next - at, places);
     if (next == size) return;
     out->push_back(' ');
+    place_character(text - place, place + next, places);
     at = next + kLowerBlock.size();
   }
 }
@@ -167,22 +185,37 @@ class Encoder final : public CachedEncoder<Id, Out> {
   void encode_segment(const std::uint8_t* text, std::size_t size, bool first, bool prepends) {
     const bool prefixed =
         model_.prefix == PrefixScheme::kAlways || (model_.prefix == PrefixScheme::kFirst && first);
-    text_.clear();
-    std::size_t prefix = 0;
-    if (model_.splits_white_space) {
-      append_words(text, size);
-      placer_.show_other_text();
-    } else {
-      prefix = prepends || (prefixed && !begins_with_space(text, size)) ? 1 : 0;
-      if (prefix != 0) text_.push_back(' ');
-      append_folded(text, size, &text_);
-    }
+    const bool in_front = prepends || (prefixed && !begins_with_space(text, size));
+    const std::size_t prefix = in_front && !model_.splits_white_space ? 1 : 0;
+    lay(text, size, prefix, nullptr);
     const std::size_t end = text_.size();
     if (end > kMaxDocument) throw std::out_of_range("a document has 2^31 bytes or more");
     const std::size_t begin = ids_->size();
     encode_text(end);
     if (model_.fuse_unknown) join_runs(begin, model_.unknown);
-    place(begin, text, size, prefix);
+    if (!placer_.is_on()) return;
+    if (!model_.splits_white_space && end == size + prefix) {
+      return place(begin, text, size, prefix);
+    }
+    lay(text, size, prefix, &laid_places_);
+    token_sizes_.clear();
+    for (std::size_t i = begin; i < ids_->size(); ++i) {
+      token_sizes_.push_back(placer_.size_of(static_cast<std::uint32_t>(ids_->data()[i])));
+    }
+    placer_.place_laid(token_sizes_, text, laid_places_);
+  }
+
+  // Sets text_ to a text, folded, with `prefix` spaces in front, and `places` to where its bytes
+  // are from in the text.
+  void lay(const std::uint8_t* text, std::size_t size, std::size_t prefix, Places* places) {
+    text_.clear();
+    if (places != nullptr) places->clear();
+    if (model_.splits_white_space) return append_words(text, size, places);
+    if (prefix != 0) {
+      text_.push_back(' ');
+      place_character(text, 0, places);
+    }
+    append_folded(text, size, &text_, places);
   }
 
   // Appends the ids of text_.
@@ -203,14 +236,17 @@ class Encoder final : public CachedEncoder<Id, Out> {
   }
 
   // Each word between white space, with a space in front.
-  void append_words(const std::uint8_t* text, std::size_t size) {
+  void append_words(const std::uint8_t* text, std::size_t size, Places* places) {
     for (std::size_t at = 0;;) {
       at = space_end(text, size, at);
       if (at == size) return;
       const std::size_t begin = at;
       while (at < size && space_at(text, size, at) == 0) ++at;
-      if (!begins_with_space(text + begin, at - begin)) text_.push_back(' ');
-      append_folded(text + begin, at - begin, &text_);
+      if (!begins_with_space(text + begin, at - begin)) {
+        text_.push_back(' ');
+        place_character(text, begin, places);
+      }
+      append_folded(text + begin, at - begin, &text_, places, begin);
     }
   }
 
@@ -262,7 +298,9 @@ class Encoder final : public CachedEncoder<Id, Out> {
   Utf8Check is_utf8_;
   AddedTokenGroups added_;
 
-  Places places_;                // of what a normalizer has changed
+  Places places_;       // of what a normalizer has changed
+  Places laid_places_;  // of text_, in the text that it is of
+  std::vector<std::uint32_t> token_sizes_;
   Buffer<std::uint8_t> normal_;  // the text between two tokens, folded
   Buffer<std::uint8_t> text_;    // a segment of it, folded, and kKeySlack zeros
   std::vector<std::uint32_t> word_;

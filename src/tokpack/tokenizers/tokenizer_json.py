@@ -179,7 +179,7 @@ def _normalizers(normalizer: Any) -> tuple[NormalForm, tuple[NormalizerStep, ...
         raise NotNativeError("its normalizer is not an object")
     if not steps:
         return "", ()
-    kinds = {step.get("type") for step in steps}
+    kinds = {str(step.get("type")) for step in steps}
     if not kinds <= _FORMS:
         return "", normalizer_steps(normalizer)
     compatible = "K" if any("K" in kind for kind in kinds) else ""
