@@ -336,7 +336,7 @@ int main() {
       {"Isolated", R"((?=(\d{3})+(?!\d)))", false}, {"ByteLevel", "", true}, {"Digits", "", false}};
   test_encoder(40, false, false, kLarge, tokpack::Pretokenizer(steps));
   const tokpack::StepText prefixed[] = {{"ByteLevel", "add_prefix_space", true}};
-  CHECK(tokpack::Pretokenizer(prefixed).prefixes);
+  CHECK(tokpack::Pretokenizer(prefixed).prefixes());
   test_sizes<std::uint16_t>();
   test_sizes<std::int32_t>();
   test_windows();
