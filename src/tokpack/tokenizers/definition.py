@@ -148,59 +148,16 @@ class ByteLevelSpec(BpeSpec):
 
 
 @dataclass(frozen=True, eq=False)
-class MetaspaceSpec(BpeSpec):
-    """A BPE over characters that writes U+2581 for a space, as ``_core.MetaspaceBPE`` takes it.
+class JsonSpec(BpeSpec):
+    """Any other tokenizer.json, for a class ``encoder`` of ``_core``.
 
-    ``definition`` is the sha256 of the tokenizer.json's definition.
+    ``arguments`` are those of the class, in the form of JSON, besides the vocabulary, the merges of
+    a BPE, and the added tokens. ``definition`` is the sha256 of the tokenizer.json's definition.
     """
 
-    byte_ids: list[int]
-    unknown: int
-    fuse_unknown: bool
-    ignore_merges: bool
-    normalizes: bool
-    prepends: bool
-    prefix: Literal["never", "first", "always"]
-    cuts_at_spaces: bool
+    encoder: str
+    arguments: dict[str, Any]
     definition: str
-
-
-@dataclass(frozen=True, eq=False)
-class UnigramSpec(BpeSpec):
-    """A Unigram, as ``_core.MetaspaceUnigram`` takes it: with a score for each token, and no
-    merges.
-
-    With ``cuts``, the steps of its pre_tokenizer, as ``_core.WordUnigram`` takes it.
-    ``definition`` is the sha256 of the tokenizer.json's definition.
-    """
-
-    scores: list[float]
-    unknown: int
-    byte_ids: list[int]
-    steps: tuple[NormalizerStep, ...]
-    splits_white_space: bool
-    prefix: Literal["never", "first", "always"]
-    definition: str
-    cuts: tuple[tuple[str, str, bool], ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class WordPieceSpec(BpeSpec):
-    """A WordPiece, as ``_core.WordPiece`` takes it: without merges.
-
-    With ``merging`` it is a BPE over the characters or bytes of words, as ``_core.WordBPE`` takes
-    it.
-
-    ``definition`` is the sha256 of the tokenizer.json's definition.
-    """
-
-    prefix: str
-    unknown: int
-    longest_word: int
-    steps: tuple[NormalizerStep, ...]
-    cuts: tuple[str, ...] | tuple[tuple[str, str, bool], ...]
-    definition: str
-    merging: dict[str, Any] | None = None
 
 
 def _byte_of_character() -> npt.NDArray[np.int16]:
@@ -509,16 +466,12 @@ def _spec(digest: str, head: bytes, lengths: bytes, text: bytes, merges: bytes) 
     for id_ in np.flatnonzero(sizes < 0).tolist():
         vocab[id_] = None
     pairs = np.frombuffer(merges, "<i4").astype(np.int32, copy=False).reshape(-1, 3)
-    kind: type[BpeSpec] = MetaspaceSpec
+    kind: type[BpeSpec] = JsonSpec
     if "pattern" in settings:
         kind = ByteLevelSpec
         nfc = settings.pop("nfc")
         settings.setdefault("form", "NFC" if nfc else "")
         settings["suffix"] = bytes.fromhex(settings.get("suffix", ""))
-    elif "scores" in settings:
-        kind = UnigramSpec
-    elif "longest_word" in settings:
-        kind = WordPieceSpec
     spec = kind(vocab=vocab, merges=pairs, added=added, **settings)
     spec.__dict__["digest"] = digest  # else it would be computed from the same bytes again
     return spec

@@ -21,10 +21,8 @@ from tokpack.tokenizers import hub, patterns, ranks
 from tokpack.tokenizers.base import TokenizerOptions, find_copies
 from tokpack.tokenizers.definition import (
     ByteLevelSpec,
-    MetaspaceSpec,
+    JsonSpec,
     NotNativeError,
-    UnigramSpec,
-    WordPieceSpec,
     to_json,
 )
 from tokpack.tokenizers.folder import (
@@ -210,7 +208,7 @@ def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOp
             special_tokens_default=choice.special or "encode",
             eod_token=choice.eod_token,
         )
-    assert isinstance(spec, ByteLevelSpec | MetaspaceSpec | UnigramSpec | WordPieceSpec)
+    assert isinstance(spec, ByteLevelSpec | JsonSpec)
     tokenizer = JsonTokenizer(name, definition, spec, eod_token=choice.eod_token)
     tokenizer.special_tokens_default = choice.special or "encode"
     return tokenizer

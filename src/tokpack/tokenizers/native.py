@@ -14,13 +14,7 @@ from tokpack import _core
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers import patterns
 from tokpack.tokenizers.base import SpecialMode, Tokenizer
-from tokpack.tokenizers.definition import (
-    ByteLevelSpec,
-    UnigramSpec,
-    WordPieceSpec,
-    decode_alphabet,
-    to_json,
-)
+from tokpack.tokenizers.definition import ByteLevelSpec, decode_alphabet, to_json
 from tokpack.tokenizers.folder import Definition
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, post_processed
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.tokenizers.base import Encoder, IdType
-    from tokpack.tokenizers.definition import BpeSpec, MetaspaceSpec, NormalForm
+    from tokpack.tokenizers.definition import BpeSpec, JsonSpec, NormalForm
 
     Spans = npt.NDArray[np.int64]
 
@@ -232,13 +226,13 @@ class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
     same.
     """
 
-    spec: ByteLevelSpec | MetaspaceSpec | UnigramSpec | WordPieceSpec
+    spec: ByteLevelSpec | JsonSpec
 
     def __init__(
         self,
         name: str,
         definition: Definition,
-        spec: ByteLevelSpec | MetaspaceSpec | UnigramSpec | WordPieceSpec,
+        spec: ByteLevelSpec | JsonSpec,
         *,
         eod_token: str | int | None = None,
     ) -> None:
@@ -266,52 +260,17 @@ class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
         spec = self.spec
         if isinstance(spec, ByteLevelSpec):
             return _byte_level(spec, settings)
-        added = _added(spec)
-        if isinstance(spec, WordPieceSpec):
-            words: dict[str, Any] = {
-                "vocab": spec.vocab,
-                "prefix": spec.prefix,
-                "unknown": spec.unknown,
-                "steps": core_steps(spec.steps),
-                "cuts": [cut if isinstance(cut, str) else tuple(cut) for cut in spec.cuts],
-                "added": added,
-                **settings,
-            }
-            if (merging := spec.merging) is not None:
-                if merging["of_bytes"]:
-                    words["prefix"], suffix = decode_alphabet([spec.prefix, merging["suffix"]])
-                    merging = {**merging, "suffix": suffix}
-                return _core.WordBPE(merges=spec.merges, **merging, **words)
-            return _core.WordPiece(longest_word=spec.longest_word, **words)
-        if isinstance(spec, UnigramSpec):
-            model: dict[str, Any] = {
-                "vocab": spec.vocab,
-                "scores": spec.scores,
-                "byte_ids": spec.byte_ids,
-                "unknown": spec.unknown,
-                "steps": core_steps(spec.steps),
-                "added": added,
-                **settings,
-            }
-            if spec.cuts:
-                return _core.WordUnigram(cuts=spec.cuts, **model)
-            return _core.MetaspaceUnigram(
-                splits_white_space=spec.splits_white_space, prefix=spec.prefix, **model
-            )
-        return _core.MetaspaceBPE(
-            vocab=spec.vocab,
-            merges=spec.merges,
-            byte_ids=spec.byte_ids,
-            unknown=spec.unknown,
-            fuse_unknown=spec.fuse_unknown,
-            ignore_merges=spec.ignore_merges,
-            normalizes=spec.normalizes,
-            prepends=spec.prepends,
-            prefix=spec.prefix,
-            cuts_at_spaces=spec.cuts_at_spaces,
-            added=added,
-            **settings,
-        )
+        arguments = {**spec.arguments, **settings}
+        if "steps" in arguments:
+            arguments["steps"] = core_steps(arguments["steps"])
+        if arguments.get("of_bytes"):
+            affixes = decode_alphabet([arguments["prefix"], arguments["suffix"]])
+            arguments["prefix"], arguments["suffix"] = affixes
+        if spec.encoder.endswith("BPE"):
+            arguments["merges"] = spec.merges
+        encoder: type[Any] = getattr(_core, spec.encoder)
+        core: _core.AnyEncoder = encoder(vocab=spec.vocab, added=_added(spec), **arguments)
+        return core
 
 
 class NativeEncoder:

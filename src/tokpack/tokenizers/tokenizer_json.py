@@ -21,10 +21,8 @@ from tokpack.tokenizers.definition import (
     LONGEST,
     MAX_ID,
     AddedToken,
-    MetaspaceSpec,
+    JsonSpec,
     NotNativeError,
-    UnigramSpec,
-    WordPieceSpec,
     byte_level_spec,
     decode_alphabet,
     merges_to_ids,
@@ -285,7 +283,7 @@ def writes_spaces(definition: dict[str, Any]) -> bool:
     )
 
 
-def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
+def metaspace_spec(definition: dict[str, Any]) -> JsonSpec:
     """The native definition for such a tokenizer.json. NotNativeError.
 
     Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
@@ -302,20 +300,18 @@ def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
     _check_added(added, normalizes=normalizes)
     merges = merges_to_ids(*pairs_of(model), vocab)
     byte_ids, unknown = _fallback(model, merges, cuts=cuts)
-    return MetaspaceSpec(
-        vocab=texts_by_id(vocab, added),
-        merges=merges,
-        byte_ids=byte_ids,
-        unknown=unknown,
-        fuse_unknown=bool(model.get("fuse_unk", False)) and not byte_ids,
-        ignore_merges=ignore_merges,
-        normalizes=normalizes,
-        prepends=prepends,
-        prefix=prefix,
-        cuts_at_spaces=cuts,
-        added=added,
-        definition=digest_of(definition),
-    )
+    arguments = {
+        "byte_ids": byte_ids,
+        "unknown": unknown,
+        "fuse_unknown": bool(model.get("fuse_unk", False)) and not byte_ids,
+        "ignore_merges": ignore_merges,
+        "normalizes": normalizes,
+        "prepends": prepends,
+        "prefix": prefix,
+        "cuts_at_spaces": cuts,
+    }
+    table = texts_by_id(vocab, added)
+    return JsonSpec(table, merges, added, "MetaspaceBPE", arguments, digest_of(definition))
 
 
 def _normalizer(node: Any) -> tuple[bool, bool]:
@@ -548,6 +544,7 @@ def _normalize(normalizer: Any) -> Callable[[str], str]:
 # SentencePiece and the Hugging Face library differ, the library is followed, because the file is
 # its own.
 
+_NO_MERGES = np.empty((0, 3), np.int32)
 _UNIGRAM_KEYS = {"type", "unk_id", "vocab", "byte_fallback"}
 _SPACES = (("space runs", b""), ("replace", b" "))
 
@@ -558,7 +555,7 @@ def is_unigram(definition: dict[str, Any]) -> bool:
     return isinstance(model, dict) and model.get("type") == "Unigram"
 
 
-def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
+def unigram_spec(definition: dict[str, Any]) -> JsonSpec:
     """The native definition for such a tokenizer.json. NotNativeError.
 
     Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
@@ -581,19 +578,15 @@ def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
     table = texts_by_id(vocab, added)
     if max(len(token) for token in table if token is not None) > LONGEST:
         raise NotNativeError("its vocabulary has a very long token")
-    return UnigramSpec(
-        vocab=table,
-        merges=np.empty((0, 3), np.int32),
-        added=added,
-        scores=scores,
-        unknown=unknown,
-        byte_ids=byte_fallback(vocab) if model.get("byte_fallback") else [],
-        steps=steps,
-        splits_white_space=splits,
-        prefix=prefix,
-        cuts=cuts,
-        definition=digest_of(definition),
-    )
+    arguments = {
+        "scores": scores,
+        "unknown": unknown,
+        "byte_ids": byte_fallback(vocab) if model.get("byte_fallback") else [],
+        "steps": steps,
+        **({"cuts": cuts} if cuts else {"splits_white_space": splits, "prefix": prefix}),
+    }
+    encoder = "WordUnigram" if cuts else "MetaspaceUnigram"
+    return JsonSpec(table, _NO_MERGES, added, encoder, arguments, digest_of(definition))
 
 
 def _vocabulary(vocab: Any) -> tuple[list[str], list[float]]:
@@ -711,7 +704,7 @@ def _is_of_bytes(definition: dict[str, Any]) -> bool:
     return any(step.get("type") == "ByteLevel" for step in steps)
 
 
-def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
+def wordpiece_spec(definition: dict[str, Any]) -> JsonSpec:
     """The native definition for such a tokenizer.json. NotNativeError.
 
     Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
@@ -719,7 +712,7 @@ def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
     """
     model = definition["model"]
     of_bytes = model["type"] == "BPE" and _is_of_bytes(definition)
-    merges, merging = np.empty((0, 3), np.int32), None
+    merges, merging = _NO_MERGES, None
     if model["type"] == "BPE":
         vocab, prefix, longest, merges, merging = _word_bpe(model, of_bytes=of_bytes)
     else:
@@ -743,18 +736,15 @@ def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
     pre_tokenizer = definition.get("pre_tokenizer")
     cuts = tuple(patterns.steps_of(pre_tokenizer)) if of_bytes else _cuts(pre_tokenizer)
     _check_first(cuts, steps, added)
-    return WordPieceSpec(
-        vocab=table,
-        merges=merges,
-        added=added,
-        merging=merging,
-        prefix=prefix,
-        unknown=unknown,
-        longest_word=longest,
-        steps=steps,
-        cuts=cuts,
-        definition=digest_of(definition),
-    )
+    arguments = {
+        "prefix": prefix,
+        "unknown": unknown,
+        "steps": steps,
+        "cuts": cuts,
+        **({"longest_word": longest} if merging is None else merging),
+    }
+    encoder = "WordPiece" if merging is None else "WordBPE"
+    return JsonSpec(table, merges, added, encoder, arguments, digest_of(definition))
 
 
 def _is_never_unknown(vocab: dict[str, int], prefix: Any, merging: dict[str, Any]) -> bool:
