@@ -28,11 +28,15 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     opened = tokpack.open_blend(plan)
     return {
         "dataset": data, "manifest": data.manifest, "stats": tokpack.stats(one), "plan": plan,
-        "blends": opened, "blend": opened.train,
+        "blends": opened, "blend": opened.train, "samples": tokpack.GPTDataset(data, 16),
+        "packed": tokpack.GPTDataset(one, 16, packing="best_fit", samples=50),
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["dataset", "manifest", "stats", "plan", "blends", "blend"])
+@pytest.mark.parametrize(
+    "name",
+    ["dataset", "manifest", "stats", "plan", "blends", "blend", "samples", "packed"],
+)
 def test_a_table_and_a_picture(things: dict[str, Any], name: str) -> None:
     text = things[name]._repr_html_()
     elements = Elements(text)
@@ -42,7 +46,12 @@ def test_a_table_and_a_picture(things: dict[str, Any], name: str) -> None:
     assert not elements.links
     assert len(text) < 30_000
     words = " ".join(elements.words)
-    if name in ("dataset", "manifest", "stats"):
+    if name in ("samples", "packed"):
+        one = things[name]
+        assert f"{len(one):,} samples of 16 tokens" in words
+        assert f"epochs {len(one) / one.samples_per_epoch:.2f}" in words
+        assert ("% filled" in words) == (name == "packed")
+    if name in ("dataset", "manifest", "stats", "samples", "packed"):
         assert f"tokens {things['dataset'].token_count:,}" in words
         assert "tokenizer.json" in words
     else:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tokpack.look.facts import Table
     from tokpack.look.plots import Curve
     from tokpack.look.stats import Stats
-    from tokpack.samples import BlendedDataset
+    from tokpack.samples import BlendedDataset, GPTDataset
     from tokpack.samples.blend.plan import BlendPlan, Mixture
 
 _HEAD = (
@@ -257,10 +257,10 @@ _NOTEBOOK = """
 
 
 def notebook(thing: object) -> str | None:
-    """Stats, a manifest, a dataset or a blend as HTML; None where that cannot be drawn."""
+    """Stats, a manifest, a dataset, samples or a blend as HTML; None where it cannot be drawn."""
     from tokpack.dataset import Manifest, MMapIndexedDataset
     from tokpack.look.stats import Stats
-    from tokpack.samples import BlendedDataset
+    from tokpack.samples import BlendedDataset, GPTDataset
     from tokpack.samples.blend.open import Blends
     from tokpack.samples.blend.plan import BlendPlan
 
@@ -268,6 +268,7 @@ def notebook(thing: object) -> str | None:
         Stats: _stats_in_brief,
         Manifest: _manifest_in_brief,
         MMapIndexedDataset: _dataset_in_brief,
+        GPTDataset: _samples_in_brief,
         BlendedDataset: _blend_in_brief,
         BlendPlan: _plan_in_brief,
         Blends: lambda blends: _plan_in_brief(blends.plan),
@@ -304,6 +305,20 @@ def _dataset_in_brief(dataset: MMapIndexedDataset) -> Html:
     is_cheap = len(dataset) <= _CHEAP_SEQUENCES and not dataset.on_store
     plot = length_plot([name], [measure(dataset)]) if is_cheap else ""
     return section(name, tiles(known.items()), plot)
+
+
+def _samples_in_brief(samples: GPTDataset) -> Html:
+    size, packed = len(samples), samples.packing_stats
+    known = {
+        "order": samples.order,
+        "from tokens": f"{samples.tokens:,}",
+        "samples an epoch": f"{samples.samples_per_epoch:,}",
+        "epochs": f"{size / max(samples.samples_per_epoch, 1):.2f}",
+    }
+    if packed is not None:
+        known["packed"] = f"{packed.fill:.2%} filled, {packed.cut:,} cut"
+    title = f"{size:,} samples of {samples.seq_length:,} tokens"
+    return html(section(title, tiles(known.items())), _dataset_in_brief(samples.dataset))
 
 
 def _plan_in_brief(plan: BlendPlan) -> Html:

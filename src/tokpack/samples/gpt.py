@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.dataset import MMapIndexedDataset, trained_ends
+from tokpack.display import drawn
 from tokpack.errors import InputError, Remark, UsageError, option
 from tokpack.option import options_of, show_options
 from tokpack.samples.batch import Assembler, Batch, SampleDataset, first_places
@@ -228,6 +229,8 @@ class GPTDataset(SampleDataset):
 
     def __repr__(self) -> str:
         return f"GPTDataset({self.path_prefix!r}, {self._size} samples of {self.seq_length})"
+
+    _repr_html_ = drawn
 
     def _check_tracks(self) -> None:
         """Raise UsageError for options that need labels which are the tokens themselves."""
