@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import numpy as np
@@ -466,6 +466,46 @@ def test_tables_are_sorted_and_filtered(server: Server, browser: Browser) -> Non
     reach(browser, "filter these rows", "document.activeElement.placeholder")
     browser.write("JSONL:17")
     assert browser.ask(column.format(0)) == ["16"]
+
+
+def test_a_reload_keeps_a_table_sorted_and_filtered(server: Server, browser: Browser) -> None:
+    """Of this page alone, and in this tab: it may be one that loads itself again."""
+
+    def column(number: int) -> Any:
+        rows = "[...document.querySelectorAll('tbody tr:not([hidden])')]"
+        return browser.ask(f"{rows}.map(e => e.cells[{number}].innerText)")
+
+    def press(name: str) -> None:
+        heads = "[...document.querySelectorAll('th')]"
+        browser.ask(f"{heads}.find(e => e.innerText === '{name}').click()")
+
+    def load_again() -> None:
+        browser.ask("document.title = 'before'")
+        browser.tell("Page.reload")
+        browser.wait("document.title !== 'before' && document.readyState === 'complete'")
+
+    browser.open(f"{server.address}0/documents")
+    browser.ask("sessionStorage.clear()")  # what an earlier test has left
+    load_again()
+    before = column(0)
+    press("tokens")
+    falling = column(0)
+    load_again()
+    assert column(0) == falling != before
+    assert browser.ask("document.querySelector('[aria-sort]').ariaSort") == "descending"
+    press("tokens")
+    rising = column(0)
+    load_again()
+    assert column(0) == rising != falling
+    reach(browser, "filter these rows", "document.activeElement.placeholder")
+    browser.write("JSONL:1")
+    some = column(0)
+    load_again()
+    assert column(0) == some
+    assert 0 < len(some) < len(before)
+    browser.open(f"{server.address}0/documents?from=20")  # other rows
+    assert browser.ask("document.querySelector('[aria-sort]')") is None
+    assert column(0) == [str(number) for number in range(20, 40)]
 
 
 def reach(browser: Browser, wanted: str, what: str = "document.activeElement.textContent") -> None:
