@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet
 import zstandard
 
-from support.places import ROOT
+from support.places import GOLDEN, ROOT
 from support.rank_files import BYTES, WORDS, save_lines
 from support.report_tools import run
 from support.table_tools import add_table
@@ -212,6 +212,7 @@ def make_datasets(folder: Path, blend: str) -> None:
     template = ("--chat", "--chat-template", "my-model/chat_template.jinja", "-q")
     run("encode", "chats.jsonl", "-o", "chats", *template)
     run("convert", "chats", "prepared", "--to", "arrow", "-q")
+    shutil.copytree(GOLDEN / "streamed" / "mds-blocks-gz", folder / "mds")
     run("convert", "chats", "chats_text", "--to", "neox", "-q")
     (folder / "hand.yaml").write_text(blend)
     (folder / "ids.json").write_text('{"class": "GPT2BPETokenizer"}')

@@ -28,6 +28,7 @@ from tokpack.formats import foreign, lists
 from tokpack.formats.export import EXPORTS, Content, export, export_dtype, export_paths, new_export
 from tokpack.formats.neox import is_neox, neox_base, neox_paths, open_neox
 from tokpack.formats.olmo import olmo_mask, olmo_parts, olmo_paths, open_olmo
+from tokpack.formats.streamed import open_litdata, open_mds, streamed_format
 from tokpack.progress import with_bar
 from tokpack.storage import exists, head, identity, is_file, open_file
 from tokpack.storage.disk import cannot_read, cannot_write, pointer_in
@@ -76,9 +77,12 @@ def detect(name: str) -> str:
         return "arrow"
     if olmo_parts(name):
         return "olmo"
+    if form := streamed_format(name):
+        return form
     raise UsageError(
         f"{name}: nothing in this folder tells its format: neither {lists.STATE} of Hugging Face's "
-        "datasets nor token_ids_part_0000.npy of open-instruct"
+        "datasets, token_ids_part_0000.npy of open-instruct nor index.json of MosaicML's streaming "
+        "or litdata"
     )
 
 
@@ -130,7 +134,10 @@ def _head(path: str) -> bytes:
         return file.read(_HEAD)
 
 
-SOURCES = ("mmap", "datatrove", "olmo", "npy", "raw", "llm.c", "parquet", "arrow", "neox")
+SOURCES = (
+    *("mmap", "datatrove", "olmo", "npy", "raw", "llm.c", "parquet", "arrow", "neox"),
+    *("mds", "litdata"),
+)
 TARGETS = ("mmap", *EXPORTS)
 _SUFFIXES = {".idx.parquet": "bridge", ".parquet": "parquet", ".ds": "datatrove"}
 
@@ -168,7 +175,7 @@ def convert(
 
     ``from_`` and ``to`` are formats as `tokpack convert --help` lists them, found by content and by
     name if they are "". ``eod`` cuts formats that are one run of ids; ``input_dtype`` is that of
-    raw files without a header; ``column`` is that of parquet files; with ``seq_length`` documents
+    ids without a header; ``column`` is that of tables and of MDS; with ``seq_length`` documents
     are packed into rows of Megatron-Bridge. Tracks that tell which tokens are trained are converted
     with the ids. ``progress`` is told the tokens that are converted. The output appears whole or
     not at all. UsageError for ids that do not fit the dtype, FormatError for a broken input,
@@ -201,6 +208,8 @@ def convert(
             "parquet": lambda: lists.open_parquet(here, column),
             "arrow": lambda: lists.open_arrow(here, column),
             "neox": lambda: open_neox(here),
+            "mds": lambda: open_mds(here, column, input_dtype, eod),
+            "litdata": lambda: open_litdata(here, eod),
         }
         opened = openers[source]()
         inputs, notes = _input_files(name, source), list(opened.notes)

@@ -204,7 +204,7 @@ def open_npy(path: str, eod: int | None) -> ForeignDataset:
             f"{path}: holds {ids.dtype} in {ids.ndim} dimensions, expected integers in 1 or 2"
         )
     if ids.ndim == 1:
-        return _cut_at_eod(path, ids, eod, first=False)
+        return cut_at_eod(path, ids.dtype, lambda: parts_of(ids), eod)
     rows, length = ids.shape
     if length > MAX_LENGTH:
         raise FormatError(f"{path}: rows have {length} ids, more than {MAX_LENGTH}")
@@ -225,7 +225,8 @@ def open_raw(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
             f"{path}: a file without a header does not tell the type of its ids: add "
             f"{option('input_dtype', 'uint16')}, or whatever it was written with"
         )
-    return _cut_at_eod(path, map_file(path, raw_dtype(path, dtype)), eod, first=False)
+    ids = map_file(path, raw_dtype(path, dtype))
+    return cut_at_eod(path, ids.dtype, lambda: parts_of(ids), eod)
 
 
 def raw_dtype(path: str, dtype: str) -> np.dtype[Any]:
@@ -262,23 +263,29 @@ def open_shard(path: str, eod: int | None) -> ForeignDataset:
     ids = map_file(path, dtype, _SHARD_BYTES)
     if count != len(ids):
         raise FormatError(f"{path}: {count} ids in the header, {len(ids)} in the file: cut off?")
-    return _cut_at_eod(path, ids, usual_eod if eod is None else eod, first=True)
+    eod = usual_eod if eod is None else eod
+    return cut_at_eod(path, ids.dtype, lambda: parts_of(ids), eod, first=True)
 
 
-def _cut_at_eod(
-    path: str, ids: npt.NDArray[Any], eod: int | None, *, first: bool
+def cut_at_eod(
+    path: str,
+    dtype: np.dtype[Any],
+    ids: Callable[[], Arrays],
+    eod: int | None,
+    *,
+    first: bool = False,
 ) -> ForeignDataset:
     """The documents that end with ``eod``, or begin with it if it comes ``first``."""
     if eod is None:
         raise UsageError(
-            f"{path}: one run of {len(ids)} ids, which does not tell where documents end: add the "
-            f"id that ends one, such as {option('eod', 50256)} for GPT-2"
+            f"{path}: one run of {sum(map(len, ids()))} ids, which does not tell where documents "
+            f"end: add the id that ends one, such as {option('eod', 50256)} for GPT-2"
         )
     count = sum(len(bounds) for bounds in _document_ends(ids, eod, first=first))
-    if count == 1 and not any((part == eod).any() for part in parts_of(ids)):
+    if count == 1 and not any((part == eod).any() for part in ids()):
         raise UsageError(
-            f"{path}: none of the {len(ids)} ids is {eod}: {option('eod')} is wrong, or the type "
-            "of the ids"
+            f"{path}: none of the {sum(map(len, ids()))} ids is {eod}: {option('eod')} is wrong, "
+            "or the type of the ids"
         )
 
     def lengths() -> Arrays:
@@ -287,20 +294,21 @@ def _cut_at_eod(
             yield short_enough(np.diff(bounds, prepend=last), number, path)
             last, number = int(bounds[-1]), number + len(bounds)
 
-    return ForeignDataset(path, ids.dtype, count, lengths, lambda: parts_of(ids))
+    return ForeignDataset(path, dtype, count, lengths, ids)
 
 
-def _document_ends(ids: npt.NDArray[Any], eod: int, *, first: bool) -> Arrays:
+def _document_ends(ids: Callable[[], Arrays], eod: int, *, first: bool) -> Arrays:
     """The ends of documents, in ids, some at a time; ids that are left at the end are one more."""
-    last = 0
-    for start in range(0, len(ids), STEP):
-        ends = np.flatnonzero(ids[start : start + STEP] == eod) + start
+    start = last = 0
+    for part in ids():
+        ends = np.flatnonzero(part == eod) + start
         ends = ends[ends > 0] if first else ends + 1
+        start += len(part)
         if ends.size:
             last = int(ends[-1])
             yield ends
-    if last < len(ids):
-        yield np.array([len(ids)])
+    if last < start:
+        yield np.array([start])
 
 
 def short_enough(lengths: npt.NDArray[Any], start: int, name: str) -> npt.NDArray[Any]:

@@ -25,8 +25,8 @@ PAGE = Page(
                 --to FORMAT          format of OUTPUT (by its name, else mmap; a .npy needs it)
                 --dtype DTYPE        type of the ids in OUTPUT
                 --eod ID             the id that ends a document, for formats that need one
-                --input-dtype DTYPE  type of the ids in an INPUT without a header
-                --column NAME        column with the ids, of parquet and Arrow (input_ids)
+                --input-dtype DTYPE  type of the ids in an INPUT that does not tell it
+                --column NAME        column with the ids, of parquet, Arrow, mds (input_ids, tokens)
                 --seq-length N       bridge: pack documents into rows of at most N tokens, best-fit
                 --overwrite          replace what is there
                 --json               print what was made as JSON on stdout
@@ -41,7 +41,7 @@ PAGE = Page(
         ),
     ),
     """\
-A dataset in .bin and .idx is named by its prefix, anything else by its file.
+A dataset in .bin and .idx is named by its prefix, anything else by its file or folder.
 
 formats:
   mmap       .bin/.idx, which Megatron, GPT-NeoX and tokpack train on
@@ -54,9 +54,11 @@ formats:
   arrow      a folder of Hugging Face's datasets, as TRL and axolotl have them
   bridge     NAME.idx.parquet, packed, as Megatron-Bridge has it; from: parquet
   neox       OUTPUT_document and OUTPUT_label_document of GPT-NeoX
+  mds        a folder of MosaicML's streaming; from only
+  litdata    a folder of litdata's, for its TokensLoader; from only
 
 A dataset's mask, which tokens are trained, is converted too: as a mask, or as labels with
--100, to and from all formats but npy, raw and llm.c.
+-100, to and from all formats but npy, raw, llm.c, mds and litdata.
 
 examples:
   tokpack convert ids.bin train --from raw --input-dtype uint16 --eod 50256
