@@ -30,7 +30,7 @@ PURPOSES = {
     "ray": "shards on a Ray cluster: encode --engine ray",
     "view": "pages in a browser: view",
     "train": "train, generate, model import and export",
-    "wandb": "curves at Weights & Biases: train --wandb-project",
+    "wandb": "curves at Weights & Biases: train --wandb-project; encode --report-to",
     "fp8": "train --fp8",
     "deepspeed": "train --engine deepspeed",
 }

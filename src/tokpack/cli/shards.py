@@ -147,6 +147,10 @@ def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) ->
 
     if arguments.files:
         raise UsageError("--files is for one machine: here each shard is one, of --shard-size")
+    if options.report_to is not None:
+        raise UsageError(
+            "--report-to is for one machine: `tokpack shards status` says how far all shards are"
+        )
     prefix = options.output if is_url(options.output) else os.path.abspath(options.output)
     plan = make_shard_plan(options, arguments.shard_size)
     more = ["--quiet", *(["--scratch", arguments.scratch] if arguments.scratch else [])]

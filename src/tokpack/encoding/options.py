@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import TokenizerLike
 
 
+_REPORT_TO = re.compile(r"https?://[^/\s]\S*|wandb:([^/\s]+/)?[^/\s]+")
 _chat = in_group("chat")
 _REWRITING, _TRUNCATE, _ARGUMENTS = map(get_args, (Rewriting, Truncate, ToolArguments))
 # Options for plain documents only, with their defaults.
@@ -405,6 +407,12 @@ class EncodeOptions(ChatRequest):
         otherwise="$TMPDIR, else the current folder",
     )
     workers: int = _run(0, "processes", "N", otherwise="all cores", least=0)
+    report_to: str | None = _run(
+        None,
+        "send how far it is, every 10 seconds at most: POST of JSON to an https URL, or "
+        "wandb:PROJECT of Weights & Biases",
+        "URL",
+    )
 
     def __post_init__(self) -> None:
         for name in ("inputs", "keys"):
@@ -446,6 +454,11 @@ class EncodeOptions(ChatRequest):
                 f"{option('keys')} is {list(self.keys)}; it needs one or more different names"
             )
         check_options(self)
+        if self.report_to is not None and not _REPORT_TO.fullmatch(self.report_to):
+            raise UsageError(
+                f"{option('report_to')} is neither an https URL nor wandb:PROJECT, such as "
+                f"{option('report_to', 'wandb:tokens')}"
+            )
         if self.max_rejects is not None and self.on_error == "fail":
             raise UsageError(f"{option('max_rejects')} needs {option('on_error', 'skip')}")
         if self.keep_newlines and not self.split_sentences:

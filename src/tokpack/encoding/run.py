@@ -35,6 +35,7 @@ from tokpack.encoding.resume import (
     open_plan,
     resume,
 )
+from tokpack.encoding.send import Sender
 from tokpack.encoding.status import NAME, RunReporter
 from tokpack.encoding.worker import Meter, Slots, TrackFiles
 from tokpack.errors import FormatError, InputError, OutputError, Remark, TokenizerError, option
@@ -298,12 +299,27 @@ def encode_planned(
     manifest are an unfinished copy of it, and are replaced. ``beat`` is called for each part of a
     file that is sent.
     """
+    with Sender(options) as send:
+        manifests = _encode_planned(plan, options, send, progress, check=check, beat=beat)
+        send.done(manifests[0])
+    return manifests
+
+
+def _encode_planned(
+    plan: Callable[[], PlannedRun],
+    options: EncodeOptions,
+    send: Sender,
+    progress: Show | None,
+    *,
+    check: Callable[[], None] | None,
+    beat: Callable[[], None],
+) -> list[Manifest]:
     is_shard = check is not None
     if not is_url(options.output):
         # Files of a shard without its manifest are an unfinished copy of the same bytes.
         paths = map(manifest_path, options.output_names.values())
         replaces = is_shard and not any(map(os.path.lexists, paths))
-        return _encode(plan(), options, progress, replaces=replaces, check=check)
+        return _encode(plan(), options, send, progress, replaces=replaces, check=check)
     from tokpack.encoding.deliver import Delivery  # a run to a disk need not load it
 
     with closing(Delivery(options, check, beat)) as delivery:
@@ -317,7 +333,7 @@ def encode_planned(
         delivery.prepare(planned.plan)
         # Nobody needs what another plan, or another function, has left in the scratch folder.
         replaces = is_shard or planned.plan.has_unversioned_map
-        manifests = _encode(planned, delivery.options, progress, replaces=replaces)
+        manifests = _encode(planned, delivery.options, send, progress, replaces=replaces)
         delivery.send(planned.plan, manifests)
         return manifests
 
@@ -325,6 +341,7 @@ def encode_planned(
 def _encode(
     planned: PlannedRun,
     asked: EncodeOptions,
+    send: Sender,
     progress: Show | None,
     *,
     replaces: bool,
@@ -374,6 +391,7 @@ def _encode(
             )
 
         def report(content: bytes) -> None:
+            send(content)
             if os.path.exists(folder("lock")):  # until the folder is removed
                 replace_file(folder(NAME), [content], fsync=False)
 

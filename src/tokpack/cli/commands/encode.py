@@ -40,6 +40,7 @@ PAGE = Page(
             "run",
             (
                 encode_flag("workers", type=number(1)),
+                encode_flag("report_to"),
                 *flags(
                     """
                     --log-interval N|Ns  without a terminal: a line every N documents or N seconds
