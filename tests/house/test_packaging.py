@@ -89,6 +89,38 @@ def test_the_smoke_test_of_wheels_runs() -> None:
     assert run.returncode == 0, run.stderr.decode()
 
 
+def test_a_release_has_wheels_for_every_system(tmp_path: Path) -> None:
+    """The step that looks for them, with files of their names: then nobody needs a compiler."""
+    builds = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]["build"]
+    pythons = [build.removesuffix("-*") for build in builds.split()]
+    workflows = [ROOT / ".github" / "workflows" / f"{name}.yml" for name in ("ci", "release")]
+    ci, release = (yaml.safe_load(path.read_text())["jobs"] for path in workflows)
+    systems = {
+        "ubuntu-24.04": ("manylinux_2_28_x86_64", "musllinux_1_2_x86_64"),
+        "ubuntu-24.04-arm": ("manylinux_2_28_aarch64", "musllinux_1_2_aarch64"),
+        "macos-15-intel": ("macosx_11_0_x86_64",),
+        "macos-15": ("macosx_11_0_arm64",),
+    }
+    assert set(ci["wheels"]["strategy"]["matrix"]["system"]) == set(systems)
+    tags = [f"{p}-{p}-{one}" for p in pythons for ones in systems.values() for one in ones]
+    steps = {step.get("name"): step for step in release["publish"]["steps"]}
+    script = steps["every Python has a wheel for every system"]["run"]
+    (tmp_path / "dist").mkdir()
+    wheels = [tmp_path / "dist" / f"tokpack-1.2.3-{tag}.whl" for tag in tags]
+    for wheel in wheels:
+        wheel.touch()
+
+    def look() -> int:
+        run = subprocess.run(["bash", "-e"], cwd=tmp_path, input=script.encode(), check=False)
+        return run.returncode
+
+    assert look() == 0
+    for wheel in wheels[:: len(systems)]:
+        wheel.unlink()
+        assert look() != 0
+        wheel.touch()
+
+
 def test_the_recipe_asks_for_what_the_project_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = (ROOT / "recipe" / "recipe.yaml").read_text()

@@ -1,11 +1,22 @@
 #include "core/json/json_columns.hpp"
 
+#include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <system_error>
+#include <version>
+#ifndef __cpp_lib_to_chars
+#include <locale.h>
+#ifdef __APPLE__
+#include <xlocale.h>
+#endif
+#endif
 
 #include "core/json/json_strings.hpp"
 #include "core/text/utf8.hpp"
@@ -45,6 +56,19 @@ bool parse_number(std::string_view text, Number* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
   return error == std::errc() && end == text.data() + text.size();
 }
+
+#ifndef __cpp_lib_to_chars  // in libc++ before version 20, as on macOS, it reads integers only
+template <>
+bool parse_number(std::string_view text, double* value) {
+  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+  const std::string copy(text);
+  char* end = nullptr;
+  errno = 0;
+  *value = strtod_l(copy.c_str(), &end, plain);
+  const bool in_range = errno == 0 || (*value != 0 && std::isfinite(*value));  // or subnormal
+  return in_range && end == copy.c_str() + copy.size();
+}
+#endif
 
 class Column {
  public:
