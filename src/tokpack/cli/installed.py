@@ -23,9 +23,9 @@ PURPOSES = {
     "select": "SQL: encode --where, select --where",
     "sentences": "encode --split-sentences",
     "sentencepiece": "SentencePiece models that the core does not read",
-    "s3": "s3:// in the place of files",
-    "gcs": "gs:// in the place of files",
-    "azure": "az:// in the place of files",
+    "s3": "s3:// instead of files",
+    "gcs": "gs:// instead of files",
+    "azure": "az:// instead of files",
     "remote": "https://, hf://datasets/ and other URLs",
     "ray": "shards on a Ray cluster: encode --engine ray",
     "view": "pages in a browser: view",
@@ -57,10 +57,9 @@ def version_text() -> str:
     libraries = ", ".join(f"{package} {number}" for package, number in versions.items() if number)
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return (
-        f"tokpack {__version__}\n"
-        f"instructions: {instructions()[-1]} ({platform.machine()}, {sys.platform})\n"
-        f"python: {python}, Unicode {unicodedata.unidata_version}\n"
-        f"libraries: {libraries}\n"
+        f"tokpack {__version__}\ninstructions: {instructions()[-1]} ({platform.machine()}, "
+        f"{sys.platform})\npython: {python}, Unicode {unicodedata.unidata_version}\nlibraries: "
+        f"{libraries}\n"
     )
 
 

@@ -234,7 +234,7 @@ def _unknown_command(name: str) -> str:
     if second := _second_words(name):
         return f"name one of {', '.join(f'tokpack {key}' for key in second)}"
     if name in MOVED:
-        return f"there is no command {name!r} any more: its work is done by `{MOVED[name]}`"
+        return f"there is no command {name!r} any more: use `{MOVED[name]}`"
     if name.startswith("-") or os.path.exists(name):
         return f"no command before {name!r}: did you mean `tokpack encode {name} ...`?"
     hint = nearest(name, [*COMMANDS, *ALIASES])

@@ -76,7 +76,9 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
     for name, value in vars(arguments).items():
         if name not in _BESIDE_A_PLAN and value != getattr(nothing, name, None):
             what = flags.get(name, "INPUT")
-            raise UsageError(f"{what} beside --plan: the plan says it; leave it out")
+            raise UsageError(
+                f"{what} and --plan are both given: the plan has it, so leave {what} out"
+            )
     prefix, plan = load_plan(arguments.plan)
     takes = arguments.shard == "next"
     named = [] if takes else numbers_of(arguments.shard, plan.shards)

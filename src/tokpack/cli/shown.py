@@ -489,11 +489,11 @@ def _marks(sample: SampleView) -> Iterator[str]:
     if sample.filled < length:
         yield f"padding from {sample.filled:,} on"
     if sample.boundaries is not None:
-        yield f"attention begins anew at {_listed(sample.boundaries[:-1])}"
+        yield f"attention restarts at {_listed(sample.boundaries[:-1])}"
     if sample.no_loss:
         places = [f"{r[0]}" if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in sample.no_loss]
         total = sum(map(len, sample.no_loss))
-        yield f"no loss behind {total} of {length} tokens: {_listed(places)}"
+        yield f"no loss at {total} of {length} positions: {_listed(places)}"
 
 
 def _listed(values: Sequence[object]) -> str:

@@ -1,4 +1,4 @@
-"""The request for a run: the one record from which flags, signatures and docs are made."""
+"""The request for a run: flags, signatures and docs are generated from this one record."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ChatRequest:
         otherwise="the tokenizer's own",
     )
     template_var: Mapping[str, Any] | None = _chat(
-        None, "give the template a variable: enable_thinking=false", "NAME=VALUE"
+        None, "set a variable of the template: enable_thinking=false", "NAME=VALUE"
     )
     messages_key: str | None = _chat(
         None,
@@ -60,48 +60,48 @@ class ChatRequest:
     )
     prompt_key: str | None = _chat(
         None,
-        "the key of what comes before both answers of a pair, or a completion; '' if nothing does",
+        "the key of the prompt before both answers of a pair, or before a completion; '' for none",
         "KEY",
         otherwise="found by content: prompt, messages, question, instruction and input, ...",
     )
     role_map: Mapping[str, str] | None = _chat(
-        None, "take one role for another: human=user", "ROLE=ROLE"
+        None, "treat one role as another: human=user", "ROLE=ROLE"
     )
     tool_arguments: ToolArguments = _chat(
         "auto",
-        "arguments of calls go to the template as a mapping, as JSON text, or as the record has "
-        "them (as-is); auto: as the template takes them",
+        "pass the arguments of tool calls to the template as a mapping, as JSON text, or as they "
+        "are in the record (as-is); auto: whichever the template expects",
         choices=_ARGUMENTS,
     )
     loss: str = _chat(
         "assistant",
-        "what is trained: assistant, all, last (the assistant's last turn), or ROLE,ROLE",
+        "what to train on: assistant, all, last (the assistant's last turn), or ROLE,ROLE",
         "WHAT",
     )
-    loss_on_eot: bool = _chat(True, "train the token that ends a turn", otherwise="yes")
-    loss_on_tool_calls: bool = _chat(True, "train calls of tools", otherwise="yes")
-    loss_on_thinking: bool = _chat(True, "train thinking", otherwise="yes")
-    loss_on_empty_thinking: bool = _chat(False, "train an empty <think></think>, too")
+    loss_on_eot: bool = _chat(True, "train on the token that ends a turn", otherwise="yes")
+    loss_on_tool_calls: bool = _chat(True, "train on tool calls", otherwise="yes")
+    loss_on_thinking: bool = _chat(True, "train on thinking", otherwise="yes")
+    loss_on_empty_thinking: bool = _chat(False, "train on an empty <think></think> too")
     append_eot: bool = _chat(
         False,
-        "write and train the token that ends the last turn, where the template writes it with the "
-        "next message, as GLM's <|user|>",
+        "append the token that ends the last turn, and train on it, if the template writes it only "
+        "with the next message, such as GLM's <|user|>",
     )
     rewriting: Rewriting = _chat(
         "refuse",
-        "where a template rewrites earlier turns: refuse it, make a document for each turn of the "
-        "assistant (split), or one of the final text (as-is)",
+        "if the template rewrites earlier turns: refuse the conversation, make a document for each "
+        "assistant turn (split), or one document of the final text (as-is)",
         choices=_REWRITING,
     )
-    max_length: int | None = _chat(None, "the most tokens of a conversation", "N")
+    max_length: int | None = _chat(None, "the maximum length of a conversation, in tokens", "N")
     truncate: Truncate = _chat(
         "drop",
-        "leave a longer one out (drop), or cut its first (left) or last (right) tokens off",
+        "leave out a longer one (drop), or cut off its first (left) or last (right) tokens",
         choices=_TRUNCATE,
     )
     pairs: Sequence[str] | None = _chat(
         None,
-        "keys of a preferred and a rejected answer: two documents of a record, one after the other",
+        "keys of the preferred and the rejected answer: each record becomes two documents",
         "KEY",
     )
     weight_key: str | None = _chat(
@@ -136,7 +136,7 @@ class ChatRequest:
                 raise UsageError(f"{option(name)} is for documents, not for {option('chat', True)}")
         if tuple(everything["keys"]) != ("text",):
             raise UsageError(
-                f"{option('keys')} names texts; of conversations name the key of the messages with "
+                f"{option('keys')} is for texts; name the key of a conversation's messages with "
                 f"{option('messages_key')}"
             )
         if everything["special_tokens"] not in ("auto", "encode"):
@@ -147,8 +147,8 @@ class ChatRequest:
         object.__setattr__(self, "special_tokens", "encode")
         if self.truncate != "drop" and self.max_length is None:
             raise UsageError(
-                f"{option('truncate', self.truncate)} says how to shorten conversations of more "
-                f"than {option('max_length')} tokens: add that"
+                f"{option('truncate', self.truncate)} shortens conversations of more than "
+                f"{option('max_length')} tokens: add {option('max_length')}"
             )
         pairs = self.pairs
         if pairs is not None:
@@ -161,8 +161,8 @@ class ChatRequest:
                 raise UsageError(f"{option(name)} is {value!r}; it takes a mapping of names")
         if named := sorted(NO_VARIABLES.intersection(self.template_var or ())):
             raise UsageError(
-                f"{option('template_var', named[0])}: a template is given its {named[0]} by each "
-                "conversation"
+                f"{option('template_var', named[0])}: each conversation sets {named[0]} itself: "
+                "leave it out"
             )
         try:
             json.dumps(dict(self.template_var or {}))
@@ -218,7 +218,7 @@ def _before_pattern(text: str) -> str:
 def _stem(name: str) -> str:
     from tokpack.sources import (
         DOCUMENT_SUFFIXES,
-        SUFFIXES,  # the flags need no more than the record
+        SUFFIXES,  # imported late: flags need only the record
     )
 
     stem, suffix = os.path.splitext(name)
@@ -247,10 +247,9 @@ class EncodeOptions(ChatRequest):
     """A request to turn ``inputs`` into one dataset for each key.
 
     ``output`` is the exact PREFIX of PREFIX.bin, .idx and .json, by default made from the inputs'
-    names; with several keys it is ``PREFIX_<key>``. ``output_names`` are the prefixes of all keys,
-    and overrides that: in the folder of ``output``, beside which the work folder lies. An
-    ``output`` on a store is made in a folder in ``scratch``, and sent. Raises UsageError for a
-    value out of range.
+    names; with several keys it is ``PREFIX_<key>``. ``output_names`` overrides these with a prefix
+    for each key, all in the folder of ``output``, where the work folder lies too. A dataset for a
+    store is made in a folder in ``scratch``, then sent. Raises UsageError for a value out of range.
     """
 
     inputs: tuple[str, ...]
@@ -267,22 +266,23 @@ class EncodeOptions(ChatRequest):
     )
     keys: tuple[str, ...] = _input(
         ("text",),
-        "JSON keys (a.b: b inside of a) or columns, a dataset for each",
+        "JSON keys (a.b: b inside a) or columns; each becomes a dataset",
         "KEY",
         flags="--json-keys --jsonl-keys --key",
         otherwise="text",
     )
     input_format: str = _input(
         "auto",
-        "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, wet; file: a document a file",
+        "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, wet; file: each file is a "
+        "document",
         "FORMAT",
         choices=("auto", *FORMATS),
     )
     json_path: str | None = _input(
-        None, "the key (a.b: b inside of a) of the list that has the records of a JSON file", "KEY"
+        None, "the key (a.b: b inside a) of the list of records in a JSON file", "KEY"
     )
     hf_split: str | None = _input(
-        None, "the split of Hugging Face datasets that name none, such as train", "SPLIT"
+        None, "the split of Hugging Face datasets named without one, such as train", "SPLIT"
     )
     limit: int | None = _input(None, "only the first N records, for a trial", "N")
     on_error: OnError = _input(
@@ -303,13 +303,13 @@ class EncodeOptions(ChatRequest):
     )
     map: str | Callable[[Any], Any] | None = _input(
         None,
-        "a function makes the columns of those records: module:function, FILE.py:function",
+        "apply a function to those records: module:function or FILE.py:function",
         "FUNCTION",
     )
     map_version: str | None = _input(
         None,
-        f"names what {option('map')} does: only with it a stopped run goes on, and a finished one "
-        "is known",
+        f"a version of {option('map')}: without one a stopped run cannot resume, and a finished "
+        "one is not recognized",
         "VERSION",
     )
     empty: Empty = _input(
@@ -329,18 +329,16 @@ class EncodeOptions(ChatRequest):
     vocab_file: PathLike | None = _loads(
         None, "vocab.json or tokenizer.json", "FILE", flags="--vocab-file --vocab"
     )
-    merge_file: PathLike | None = _loads(
-        None, f"merges.txt that belongs to {option('vocab_file')}", "FILE"
-    )
+    merge_file: PathLike | None = _loads(None, f"the merges.txt for {option('vocab_file')}", "FILE")
     tokenizer_model: PathLike | None = _loads(
-        None, f"a sentencepiece model, or as {option('tokenizer')}", "PATH"
+        None, f"a sentencepiece model, or anything that {option('tokenizer')} takes", "PATH"
     )
     tokenizer_type: str | None = _loads(
         None, "as in preprocess_data.py: GPT2BPETokenizer, HFTokenizer, Whitespace, ...", "TYPE"
     )
     pattern: str | None = _loads(
         None,
-        "how a .tiktoken file cuts text into words: cl100k, o200k, qwen2, llama3, ...",
+        "how to split text into words for a .tiktoken file: cl100k, o200k, qwen2, llama3, ...",
         "NAME|REGEX",
         flags="--pattern --tiktoken-pattern",
     )
@@ -357,24 +355,24 @@ class EncodeOptions(ChatRequest):
         "end each document with the EOD token",
         otherwise=f"yes; with {option('chat', True)} no",
     )
-    eod_token: str | int | None = _loads(None, "the EOD, where it is not the usual one", "TOKEN|ID")
+    eod_token: str | int | None = _loads(None, "the EOD token, if not the usual one", "TOKEN|ID")
     prepend_bos: bool = _frames(
         False, "begin each document with the BOS token", flags="--prepend-bos --bos"
     )
     bos_token: str | int | None = _frames(
-        None, "begin each document with this one, where BOS is not the usual one", "TOKEN|ID"
+        None, "the BOS token to begin each document with, if not the usual one", "TOKEN|ID"
     )
     add_special_tokens: bool = _frames(
         False,
-        "put around each document what the tokenizer's own post-processor does",
+        "add the special tokens that the tokenizer's own post-processor puts around a document",
         flags="--add-special-tokens --tokenizer-hf-include-special-tokens",
     )
     special_tokens: SpecialTokens = _tokenizer(
         "auto",
-        "what <|endoftext|> and the like inside a document become",
+        "how to encode <|endoftext|> and the like inside a document",
         choices=get_args(SpecialTokens),
     )
-    split_sentences: bool = _text(False, "a sequence for each sentence")
+    split_sentences: bool = _text(False, "make each sentence a sequence")
     keep_newlines: bool = _text(False, "keep newlines between sentences")
     lang: str = _text("english", "language of the sentences", "LANGUAGE")
     ftfy: bool = _text(False, "repair broken Unicode with ftfy first")
@@ -387,7 +385,7 @@ class EncodeOptions(ChatRequest):
     keep: Sequence[str] = _output(
         (),
         "write PREFIX.docs.parquet, a row for each document, with the values of these keys or "
-        "columns (NAME=KEY names one, KEY? may come later), or of all small ones: all",
+        "columns (NAME=KEY renames one, KEY? may be absent at first), or of all small ones: all",
         "KEY",
     )
     trace: bool = _output(
@@ -395,9 +393,9 @@ class EncodeOptions(ChatRequest):
     )
     files: int | None = _output(
         None,
-        "make so many .bin files under one manifest",
+        "write N .bin files under one manifest",
         "N",
-        otherwise="1; with over 20 workers, and 16 GB of text for each, one for every 20",
+        otherwise="1; with more than 20 workers one for every 20, each of at least 16 GB of text",
     )
     overwrite: bool = _output(False, "replace a finished dataset")
     scratch: str | None = _output(
@@ -426,13 +424,15 @@ class EncodeOptions(ChatRequest):
                 ) from None
         object.__setattr__(self, "keep", texts_of("keep", self.keep or ()))
         if not (self.map is None or callable(self.map) or isinstance(self.map, str)):
-            raise UsageError(f"{option('map')} is {self.map!r}; it is a function, or names one")
+            raise UsageError(
+                f"{option('map')} is {self.map!r}; it is a function, or the name of one"
+            )
         if (version := self.map_version) is not None:
             if self.map is None:
                 raise UsageError(f"{option('map_version', version)} needs {option('map')}")
             if not isinstance(version, str) or not version.strip():
                 raise UsageError(
-                    f"{option('map_version')} is {brief(version)}: give a name, as '2'"
+                    f"{option('map_version')} is {brief(version)}: give a name, such as '2'"
                 )
         for name in ("tokenizer", "vocab_file", "merge_file", "tokenizer_model"):
             value = getattr(self, name)
@@ -440,7 +440,7 @@ class EncodeOptions(ChatRequest):
                 continue
             if name != "tokenizer" and not isinstance(value, str | os.PathLike):
                 raise UsageError(
-                    f"{option(name)} is a {type(value).__name__}: give a name or a path"
+                    f"{option(name)} has the type {type(value).__name__}: give a name or a path"
                 )
             from tokpack.tokenizers import path_of  # help pages load without it
 
@@ -463,7 +463,7 @@ class EncodeOptions(ChatRequest):
             raise UsageError(f"{option('max_rejects')} needs {option('on_error', 'skip')}")
         if self.keep_newlines and not self.split_sentences:
             raise UsageError(f"{option('keep_newlines')} needs {option('split_sentences')}")
-        _ = self.kept  # which checks it
+        _ = self.kept  # raises for a wrong one
         self.check_chat()
         self._name_outputs()
 
@@ -499,10 +499,10 @@ class EncodeOptions(ChatRequest):
 
     @property
     def with_nulls(self) -> frozenset[str] | None:
-        """The columns of tables whose structs keep fields that are null; None: all columns.
+        """The columns of tables in which null fields of structs stay; None: all columns.
 
-        With conversations these are only the kept ones: in a message, a field that is null is one
-        that its record does not have.
+        For conversations only the kept columns: a null field of a message means that the record
+        has no such key, since Arrow gives every struct in a column all fields.
         """
         if not self.chat:
             return None
@@ -533,10 +533,7 @@ EncodeOptions.__doc__ = (
 
 
 def texts_of(name: str, value: object) -> tuple[str, ...]:
-    """The texts of an option that is one text or several; one with commas is split at them.
-
-    UsageError for anything else.
-    """
+    """The texts of an option, which is a list or one text with commas. UsageError for others."""
     texts = value.split(",") if isinstance(value, str) else value
     if not isinstance(texts, Iterable) or not all(isinstance(one, str) for one in texts):
         raise UsageError(f"{option(name)} is {value!r}; it is a list of names, such as ['id']")

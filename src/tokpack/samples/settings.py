@@ -1,4 +1,4 @@
-"""The request for samples: the record from which signatures, keys of files and flags are made."""
+"""The request for samples: signatures, keys of files and flags are generated from this record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Range = tuple[int, int]
 
-PARTS = ("train", "valid", "test")  # the parts whose weights a split string has
+PARTS = ("train", "valid", "test")  # the parts of a split string, in order
 RULES = ("core", "classic")
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)"
@@ -45,11 +45,10 @@ _MANY = 2**40  # sequences; enough that every share above 0 has some
 
 
 def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | None]:
-    """The ranges [begin, end) of ``documents`` sequences that a split string means.
+    """The ranges [begin, end) of ``documents`` sequences for a split string; None for empty ones.
 
     ``text`` is either up to three weights of training, validation and test ("969,30,1",
-    "0.9,0.05,0.05"), or any number of ranges of shares "begin:end" ("0:0.9,0.9:1"). An empty range
-    is None.
+    "0.9,0.05,0.05"), or any number of ranges of shares "begin:end" ("0:0.9,0.9:1").
 
     Weights are rounded as in Megatron-core from 0.5 on (``rule="core"``), or as in older versions,
     NeoX, bigscience and Megatron-DeepSpeed (``"classic"``): often one sequence differs. UsageError
@@ -91,7 +90,9 @@ def split_bounds(text: str) -> list[tuple[float, float] | None]:
     """
     shares = _shares(text)
     if isinstance(shares[0], tuple):
-        raise UsageError(f"split {text!r}: Megatron knows weights, such as 969,30,1, not ranges")
+        raise UsageError(
+            f"split {text!r}: Megatron takes only weights, such as 969,30,1, not ranges"
+        )
     edges = pairwise(accumulate([0, *shares]))
     return [(begin, end) if begin < end else None for begin, end in edges]
 
@@ -116,13 +117,13 @@ def split_tokens(text: str, lengths: npt.NDArray[np.int32] | LengthSums) -> list
 
 
 def _shares(text: str) -> list[Any]:
-    """Three weights with the sum 1, or (begin, end) of each range, as shares."""
+    """Three weights that add up to 1, or (begin, end) of each range, as shares."""
     compact = re.sub(r"\s", "", text)
     if _RANGES.fullmatch(compact):
         pairs = [tuple(map(float, pair.split(":"))) for pair in re.split(r"[,/]", compact)]
         for begin, end in pairs:
             if end > 1:
-                raise UsageError(f"split {text!r}: the range {begin}:{end} leaves 0:1")
+                raise UsageError(f"split {text!r}: the range {begin}:{end} goes beyond 1")
         return pairs
     if not _WEIGHTS.fullmatch(compact):
         raise UsageError(
@@ -151,7 +152,7 @@ described = in_group()
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSettings:
-    """The settings that a GPTDataset and a blend of them have in common."""
+    """The settings common to GPTDataset and blends."""
 
     order: OrderName = described(
         "stateless",
@@ -161,38 +162,38 @@ class SampleSettings:
     )
     seed: int = described(1234, "seed of the order", "N", least=0, most=2**64 - 1)
     split: str | None = described(None, "shares of the sequences, such as 969,30,1", "STRING")
-    split_by: str = described("documents", "what the shares of a split are of", choices=SPLIT_BY)
+    split_by: str = described("documents", "what the shares of a split count", choices=SPLIT_BY)
     split_rule: str | None = described(
         None,
-        "how the split is rounded, core or classic (as the order's program does)",
+        "how the split is rounded, core or classic (as in the order's program)",
         choices=RULES,
     )
     add_extra_token: bool = described(
-        True, "read one token more than the sample has, as its last label; else that has no loss"
+        True, "read one more token as the last label; without it the last label has no loss"
     )
     drop_last: bool = described(
         True,
-        "leave out the last, shorter sample of another program's order; else its missing tokens "
-        "are 0, without a loss",
+        "leave out a shorter last sample in the order of another program; if kept, it is filled "
+        "with 0, without a loss",
     )
     eod_id: int | None = described(
-        None, "the token that ends documents (that of the manifest)", least=-math.inf
+        None, "the token that ends documents (the manifest's)", least=-math.inf
     )
     pad_id: int | None = described(
         None,
-        "the padding of Megatron-core's tokenizer, where it has one: as there, labels equal to it "
-        "have no loss, and wherever it occurs it becomes 0",
+        "the padding token of Megatron-core's tokenizer, if it has one: as there, labels equal to "
+        "it have no loss, and it is replaced by 0 wherever it occurs",
         least=-math.inf,
     )
     eod_mask_loss: bool = described(False, "no loss where eod_id is an input token, as in Megatron")
-    reset_position_ids: bool = described(False, "positions begin anew behind eod_id")
+    reset_position_ids: bool = described(False, "positions restart after eod_id")
     reset_attention_mask: bool = described(False, "attention does not cross eod_id")
     document_boundaries: bool = described(
-        False, "positions begin anew, and attention ends, with every document of the index"
+        False, "positions restart and attention ends at each document of the index"
     )
     packing: PackingName = described(
         "none",
-        "best_fit puts whole documents together, document one into a sample; "
+        "best_fit packs whole documents together, document puts one in each sample; "
         "pack_until_overflow and unpacked are NeoX's",
         "NAME",
         choices=tuple(PACKINGS),
@@ -205,15 +206,15 @@ class SampleSettings:
     )
     loss: str = described(
         "trained",
-        "labels that count: of a dataset with a mask, weights or labels beside it those that they "
-        "say, or all",
+        "which labels count: those selected by a dataset's mask, weights or labels (trained), or "
+        "all",
         choices=LOSSES,
     )
-    fim: FIM | None = described(None, "rearrange documents for filling in the middle, see FIM")
+    fim: FIM | None = described(None, "rearrange documents for fill-in-the-middle, see FIM")
     cache: str | os.PathLike[str] | None = described(
         None,
-        "a folder, see IndexCache: the arrays of other programs' orders and of best_fit are "
-        "mapped from a file in it, written when it is absent (built in memory, each time)",
+        "a folder, see IndexCache: arrays of other programs' orders and of best_fit are written "
+        "there once, then mapped (built in memory each time)",
         "DIR",
     )
 
@@ -228,19 +229,21 @@ class Settings(SampleSettings):
     """The options of GPTDataset. UsageError for a value outside of its range."""
 
     seq_length: int
-    split_index: int = described(0, "the part of the split that is read")
+    split_index: int = described(0, "the part of the split to read")
     sequences: tuple[int, int] | None = described(
-        None, "begin and end of those that are read, in place of a split"
+        None, "the range [begin, end) of sequences to read, instead of a split"
     )
-    epochs: int | None = described(None, "the length (1), in place of samples")
-    samples: int | None = described(None, "the length, in place of epochs")
+    epochs: int | None = described(None, "the length in epochs (1), instead of samples")
+    samples: int | None = described(None, "the length in samples, instead of epochs")
 
     def __post_init__(self) -> None:
         check_options(self)
         if self.split is not None and self.sequences is not None:
-            raise UsageError("split and sequences are both given: each says what is read")
+            raise UsageError("split and sequences both say what to read: give one of them")
         if self.rules.endless and not self.drop_last:
-            raise UsageError("drop_last=False: the stateless order has whole samples only")
+            raise UsageError(
+                "drop_last=False: the stateless order has only whole samples; leave it out"
+            )
         if self.epochs is not None and self.samples is not None:
             raise UsageError(
                 f"{option('epochs')} is {self.epochs} and {option('samples')} is {self.samples}: "
@@ -248,13 +251,13 @@ class Settings(SampleSettings):
             )
         if self.reset_attention_mask and self.document_boundaries:
             raise UsageError(
-                f"{option('reset_attention_mask')} takes documents from EOD, "
-                f"{option('document_boundaries')} from the index: give one of them"
+                f"{option('reset_attention_mask')} finds documents by EOD, "
+                f"{option('document_boundaries')} by the index: give one of them"
             )
         if self.pad_id is not None and not self.rules.takes_pad_id:
             raise UsageError(
-                f"{option('pad_id')} is {self.pad_id}, which Megatron-core takes for padding: "
-                f"other orders, such as {self.order!r}, leave every token as it is; leave it out"
+                f"{option('pad_id')} is {self.pad_id}, but only Megatron-core's order has a "
+                f"padding token, and the order is {self.order!r}: leave it out"
             )
         self._check_packing()
         if self.fim is not None:
@@ -269,8 +272,8 @@ class Settings(SampleSettings):
         rules = self.packing_rules
         if rules.order == "stateless" and self.reset_attention_mask:
             raise UsageError(
-                f"{option('packing', self.packing)} has the boundaries of its documents already: "
-                f"leave out {option('reset_attention_mask')}"
+                f"{option('packing', self.packing)} separates documents already: leave out "
+                f"{option('reset_attention_mask')}"
             )
         if rules.order not in (None, self.order):
             raise UsageError(
@@ -285,19 +288,19 @@ class Settings(SampleSettings):
             )
         if multiple != 1 and (rules.order != "stateless" or self.fim is not None):
             raise UsageError(
-                f"{option('pad_to_multiple_of')} is for packed documents, such as with "
-                f"{option('packing', 'best_fit')}, and not for fim"
+                f"{option('pad_to_multiple_of')} needs packed documents, as with "
+                f"{option('packing', 'best_fit')}, and no fim"
             )
         if rules.order == "stateless" and self.seq_length > LONGEST_PACKED:
             raise UsageError(
-                f"{option('seq_length')} is {self.seq_length}: documents are packed into "
-                f"{LONGEST_PACKED} tokens or fewer"
+                f"{option('seq_length')} is {self.seq_length}, expected at most {LONGEST_PACKED} "
+                "for packed documents"
             )
         whole = self.samples and self.add_extra_token and self.drop_last
         if rules.needs_samples and not whole:
             raise UsageError(
-                f"{option('packing', self.packing)} needs samples, which NeoX takes from its "
-                "training iterations, add_extra_token and drop_last"
+                f"{option('packing', self.packing)} needs {option('samples')} (in NeoX they follow "
+                "from the training iterations), add_extra_token and drop_last"
             )
 
     @property
@@ -324,8 +327,8 @@ class Settings(SampleSettings):
         if not self.is_enough(tokens):
             raise UsageError(
                 f"{tokens:,} tokens are less than one sample of {self.seq_length + self.extra:,} "
-                f"({option('seq_length')} {self.seq_length:,} and {self.extra} more): use a "
-                "shorter one, or more data"
+                f"({option('seq_length')} {self.seq_length:,} plus {self.extra}): use shorter "
+                "samples, or more data"
             )
 
     @property
@@ -348,7 +351,7 @@ class Settings(SampleSettings):
 
 
 # The settings of samples as keyword arguments, for type checkers; the records describe them. mypy
-# compares the two where one is made from the other, and a test does.
+# and a test compare the two.
 
 
 class CommonOptions(TypedDict, total=False):

@@ -183,19 +183,19 @@ class Config:
     )
     seq_length: int = _model(1024, "tokens of a sample")
     max_position_embeddings: int | None = _model(None, "positions", otherwise="seq-length")
-    vocab_size: int | None = _model(None, "size of the vocabulary, if the data does not say it")
+    vocab_size: int | None = _model(None, "size of the vocabulary, if the data does not tell it")
     make_vocab_size_divisible_by: int = _model(
         128, "the vocabulary is padded to a multiple of N x TP"
     )
     position_embedding_type: str = _model(
         "learned_absolute", "{choices}", choices=("learned_absolute", "rope")
     )
-    rotary_percent: float = _model(1.0, "share of a head that rope turns", "P", most=1)
+    rotary_percent: float = _model(1.0, "share of each head that rope rotates", "P", most=1)
     rotary_base: float = _model(10000.0, "base of rope", "B")
     use_rope_scaling: bool = _model(False, "scale low frequencies of rope, as in Llama 3.1")
     rope_scaling_factor: float = _model(8.0, "factor of this scaling")
     untie_embeddings_and_output_weights: bool = _model(
-        False, "the output layer has its own weights"
+        False, "give the output layer its own weights"
     )
     parallel_residual: bool = _model(False, "attention and MLP in parallel, as in GPT-NeoX")
     embed_layernorm: bool = _model(False, "a norm after the embedding, as in BigScience")
@@ -211,7 +211,7 @@ class Config:
     layernorm_epsilon: float = _model(1e-5, "epsilon of the norms", "E")
     init_method_std: float = _model(0.02, "standard deviation of the initial weights", "S")
     output_init_method_std: float | None = _model(
-        None, "of residual outputs", "S", otherwise="init-method-std / sqrt(2 num-layers)"
+        None, "the same for residual outputs", "S", otherwise="init-method-std / sqrt(2 num-layers)"
     )
     micro_batch_size: int = _batch(
         4, "samples in a pass of a data parallel process", otherwise="up to 4"
@@ -223,7 +223,7 @@ class Config:
         None, "begin with S samples, grow by I, over N samples", "S I N"
     )
     train_samples: int | None = _batch(None, "samples of the run", otherwise="one epoch")
-    train_iters: int | None = _batch(None, "or steps")
+    train_iters: int | None = _batch(None, "the same in steps")
     optimizer: str = _optimizer(
         "adam", "adam, which is AdamW, or muon for the layers' matrices", choices=("adam", "muon")
     )
@@ -235,24 +235,24 @@ class Config:
         choices=("constant", "linear", "cosine", "inverse-square-root", "WSD"),
     )
     lr_decay_samples: int | None = _optimizer(None, "samples until min-lr", otherwise="all")
-    lr_decay_iters: int | None = _optimizer(None, "or steps")
+    lr_decay_iters: int | None = _optimizer(None, "the same in steps")
     lr_wsd_decay_style: str = _optimizer(
         "exponential",
-        "how WSD ends: {choices}",
+        "how WSD decays: {choices}",
         choices=("exponential", "linear", "cosine", "minus_sqrt"),
     )
-    lr_wsd_decay_samples: int | None = _optimizer(None, "samples of the end of WSD")
-    lr_wsd_decay_iters: int | None = _optimizer(None, "or steps")
+    lr_wsd_decay_samples: int | None = _optimizer(None, "samples of WSD's decay")
+    lr_wsd_decay_iters: int | None = _optimizer(None, "the same in steps")
     lr_warmup_samples: int = _optimizer(0, "samples of warm-up")
-    lr_warmup_iters: int = _optimizer(0, "or steps")
+    lr_warmup_iters: int = _optimizer(0, "the same in steps")
     lr_warmup_fraction: float | None = _optimizer(
-        None, "or a share of the decay", "F", least=0, most=1
+        None, "the same as a share of the decay", "F", least=0, most=1
     )
-    weight_decay: float = _optimizer(0.01, "decay of weights, not of biases and norms", least=0)
-    adam_beta1: float = _optimizer(0.9, "decay of the mean of gradients", least=0, below=1)
-    adam_beta2: float = _optimizer(0.999, "and of their squares", least=0, below=1)
-    adam_eps: float = _optimizer(1e-8, "added to the root of the squares")
-    muon_momentum: float = _optimizer(0.95, "decay of its mean", least=0, below=1)
+    weight_decay: float = _optimizer(0.01, "weight decay, not for biases and norms", least=0)
+    adam_beta1: float = _optimizer(0.9, "decay of the running mean of gradients", least=0, below=1)
+    adam_beta2: float = _optimizer(0.999, "the same for their squares", least=0, below=1)
+    adam_eps: float = _optimizer(1e-8, "added to the root of the mean square")
+    muon_momentum: float = _optimizer(0.95, "decay of Muon's running mean", least=0, below=1)
     muon_nesterov: bool = _optimizer(False, "Nesterov momentum")
     muon_num_ns_steps: int = _optimizer(5, "Newton-Schulz steps")
     muon_scale_mode: str = _optimizer(
@@ -261,7 +261,7 @@ class Config:
         "max(1, r / c) (shape_scaling), for r rows and c columns",
         choices=("spectral", "unit_rms_norm", "shape_scaling"),
     )
-    muon_extra_scale_factor: float = _optimizer(1.0, "another factor of a step")
+    muon_extra_scale_factor: float = _optimizer(1.0, "one more factor of a step")
     muon_split_qkv: bool = _optimizer(
         True, "treat queries, keys and values as one matrix", flags="--no-muon-split-qkv"
     )
@@ -272,7 +272,7 @@ class Config:
         choices=("fp32", "bf16", "fp16"),
         otherwise="bf16 on a GPU, else fp32",
     )
-    fp8: bool = _precision(False, "compute products of the blocks in fp8, the rest in bf16")
+    fp8: bool = _precision(False, "matrix products of the blocks in fp8, the rest in bf16")
     loss_scale: float = _precision(0.0, "fp16: a fixed loss scale, 0 for a dynamic one")
     initial_loss_scale: float = _precision(65536.0, "first value of a dynamic loss scale")
     loss_scale_window: int = _precision(1000, "steps without overflow until it doubles")
@@ -304,7 +304,7 @@ class Config:
         (), "datasets for training only, not split", "[W] PREFIX..."
     )
     valid_data_path: tuple[str, ...] = _data((), "datasets for validation only", "[W] PREFIX...")
-    test_data_path: tuple[str, ...] = _data((), "datasets for the test only", "[W] PREFIX...")
+    test_data_path: tuple[str, ...] = _data((), "datasets for testing only", "[W] PREFIX...")
     split: str | None = _data("969,30,1", "weights of training, validation and test", "A,B,C")
     allow_empty: bool = _data(False, "leave out a dataset that gets no sample in the split")
     order: str = _data(
@@ -326,7 +326,9 @@ class Config:
     data_cache_path: str | None = _data(
         None, "keep indices of other orders and of packing here", "DIR"
     )
-    vocab_file: str | None = _data(None, "the vocabulary, if no manifest names it", "FILE")
+    vocab_file: str | None = _data(
+        None, "the tokenizer's vocabulary, if no manifest names it", "FILE"
+    )
     merge_file: str | None = _data(None, "its merges", "FILE")
     tokenizer_model: str | None = _data(None, "or a tokenizer's file, folder or name", "FILE")
     tokenizer_type: str | None = _data(None, "its type, as another program calls it", "T")

@@ -32,8 +32,8 @@ PAGE = Page(
         ),
     ),
     """\
-PREFIX is that of the plan, or of a dataset that a run on this machine makes. A shard, or a run, is
-lost when its maker has told nothing for some 100 seconds. The exit code is 0 only when everything
+PREFIX is that of a plan, or of a dataset that a run on this machine makes. A shard, or a run, is
+lost when nothing has been heard of it for 100 seconds. The exit code is 0 only when everything
 is there.
 
 examples:
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.watch:
         raise UsageError("--watch is for a plan of shards")
     if begun is None and not finished(name):
-        raise InputError(f"{name}: no dataset, no run that makes one, and no plan of shards")
+        raise InputError(f"{name}: no dataset, run of encode or plan of shards has this name")
     if arguments.json:
         done = {"prefix": name, "state": "done"}
         terminal.put_json(shards.run_facts(begun) if begun else done)

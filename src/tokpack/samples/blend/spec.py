@@ -43,22 +43,20 @@ Changes = tuple[tuple[int, tuple[float, ...]], ...]
 class BlendSpec(SampleSettings):
     """The contents of a blend file."""
 
-    datasets: Entries = described((), "those of training, and with a split of validation and test")
+    datasets: Entries = described((), "the training sets; with a split also validation and test")
     schedule: Changes = described(
-        (), "later weights of datasets, each with the first sample that they hold for"
+        (), "later weights, each with the first sample for which they hold"
     )
     valid: Mapping[str, Entries] = field(
-        default_factory=dict, metadata={"help": "validation sets by name, of their own datasets"}
+        default_factory=dict, metadata={"help": "separate validation sets, by name"}
     )
-    test: Entries = described((), "a test set of datasets of its own")
+    test: Entries = described((), "a separate test set")
     by: str = described(
         "tokens",
-        "what weights are: shares of tokens, of documents, epochs, or shares of trained tokens",
+        "what weights mean: shares of tokens, of documents, or of trained tokens, or epochs",
         choices=MEANINGS,
     )
-    temperature: float = described(
-        1.0, "shares become share ** (1/T), and are normalised again", "T"
-    )
+    temperature: float = described(1.0, "raise shares to the power 1/T, and normalise again", "T")
     seq_length: int = described(2048, "tokens of a sample", "S")
     samples: int | None = described(None, "samples of training", "N")
     tokens: float | None = described(None, "tokens in all, such as 3e11", "T")
@@ -67,16 +65,22 @@ class BlendSpec(SampleSettings):
         None,
         "samples of each validation set, 0: none",
         "N",
-        otherwise="as many as come once",
+        otherwise="as many as fit without repeats",
         least=0,
     )
     test_samples: int | None = described(
-        None, "samples of the test set, 0: none", "N", otherwise="as many as come once", least=0
+        None,
+        "samples of the test set, 0: none",
+        "N",
+        otherwise="as many as fit without repeats",
+        least=0,
     )
     surplus: float = described(
         0.005, "Megatron-core's mid_level_dataset_surplus, as for blend_request", least=0
     )
-    allow_empty: bool = described(False, "leave a dataset out where the split has no sample of it")
+    allow_empty: bool = described(
+        False, "leave out a dataset that gets no sample in a part of the split"
+    )
     source: str = field(default="", compare=False)  # the file that it was read from
 
     def changed(self, **changes: Unpack[BlendOptions]) -> BlendSpec:
@@ -133,7 +137,7 @@ def plain_option(value: Any) -> Any:
         return value
     values = {name: one for name, one in asdict(value).items() if one is not None}
     if "tokenizer" in values:
-        raise UsageError("FIM with a tokenizer cannot be written down: give it to open_blend")
+        raise UsageError("FIM with a tokenizer cannot be saved in a file: give it to open_blend")
     return values
 
 
@@ -155,7 +159,7 @@ def check_spec(spec: BlendSpec) -> None:
         if name in ("train", "test") and name in spec.valid:
             raise UsageError(f"a validation set is named {name}: give it another name")
         if not entries:
-            raise UsageError(f"{name} has no datasets: name one, or leave it out")
+            raise UsageError(f"{name} has no datasets: name one, or leave {name} out")
         if spec.fim is not None and any(entry.labels is not None for entry in entries):
             raise UsageError("fim moves tokens away from their labels: give fim or labels")
         _check_weights(entries, spec.schedule if entries is spec.datasets else (), spec.rules)
@@ -175,8 +179,8 @@ def _check_weights(entries: Entries, schedule: Changes, rules: OrderRules) -> No
     weights = [entry.weight for entry in entries if entry.weight is not None]
     if without and weights:
         raise UsageError(
-            f"{len(weights)} weights for {len(entries)} datasets: {without[0]} has none; give each "
-            "one, or none"
+            f"{len(weights)} weights for {len(entries)} datasets: {without[0]} has none; give all "
+            "of them weights, or none"
         )
     if schedule and not weights:
         raise UsageError("a schedule needs weights to begin with: give each dataset one")
@@ -203,8 +207,8 @@ def check_schedule(
     for (last, _), (first, _) in pairwise(changes):
         if first <= last:
             raise UsageError(
-                f"the schedule has sample {first} behind sample {last}: each change must come "
-                "later than the one before it"
+                f"the schedule has sample {first} after sample {last}: each change must come later "
+                "than the one before it"
             )
     for first, weights in changes:
         check_weights(names, weights, zero=True, where=f" from sample {first} on")
