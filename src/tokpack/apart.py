@@ -1,8 +1,8 @@
-"""Calls in a process of tokpack's own, where the system limits the time and memory of templates.
+"""Calls in a separate process, where the system limits the time and memory of chat templates.
 
-A chat template is somebody else's program, and may spend hours in one call of C, which nothing in
-the same process can stop. So it runs in another process, which the system ends; the parent reports
-the reason and the record. The process of the user is never limited.
+A chat template is a foreign program, and may spend hours in one call of C, which nothing in the
+same process can interrupt. So it runs in another process, which the system ends; the parent reports
+the reason and the record. The user's own process is never limited.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableSequence
     from types import TracebackType
 
-SECONDS = 20  # of processor time, which does not depend on the load of the machine
-MEMORY = 3 << 29  # bytes in addition to what the process has already
+SECONDS = 20  # of processor time, which does not depend on load
+MEMORY = 3 << 29  # bytes on top of what the process uses already
 CHARACTERS = 1 << 28  # of a text
 
 _TOO_MUCH_MEMORY, _TOO_LONG = 77, 78  # exit codes
 
-_is_own = False  # whether this process belongs to tokpack, so that limits may end it
+_is_own = False  # this process belongs to tokpack, so that limits may end it
 
 
 def enter() -> None:
-    """Declare that this process is tokpack's own: on Linux, ``Limits`` may end it from now on."""
+    """Declare this process tokpack's own: on Linux, ``Limits`` may end it from now on."""
     global _is_own  # noqa: PLW0603 - of the process as a whole
     _is_own = sys.platform == "linux"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent acts
@@ -43,7 +43,7 @@ def enter() -> None:
 
 
 def has_processes() -> bool:
-    """Whether this process can start one of tokpack's own, in which limits hold."""
+    """Whether this process can start one in which limits hold."""
     return sys.platform == "linux" and not multiprocessing.current_process().daemon
 
 
@@ -59,22 +59,22 @@ def limit_met(code: int | None) -> str:
 class Limits:
     """Limits on memory and on the processor time for each step of work; a context.
 
-    ``note`` is memory that is shared with the parent. Its last number is the record in work,
-    counted from 1, or 0 for none; the parent reads it after the system has ended this process.
+    ``note`` is memory shared with the parent. Its last number is the current record, from 1, or 0
+    for none; the parent reads it after the system has ended this process.
     """
 
     def __init__(self, note: MutableSequence[int] | None = None) -> None:
         self._note: MutableSequence[int] = [0] if note is None else note
-        self._again = float("inf")  # when the timer may be restarted
+        self._again = float("inf")  # earliest restart of the timer
 
     def at(self, record: int) -> None:
-        """Note that work on a record begins."""
+        """Note the beginning of work on a record."""
         self._note[-1] = record
         self.go_on()
 
     def go_on(self) -> None:
-        """Note that work has advanced: the timer restarts, unless it did so a second ago."""
-        if time.monotonic() > self._again:  # a system call for each record would take too long
+        """Note progress: restart the timer, unless it was restarted within the last second."""
+        if time.monotonic() > self._again:  # a system call per record would be slow
             self._restart()
 
     def check(self, text: str) -> None:
@@ -87,7 +87,7 @@ class Limits:
             return
         import resource
 
-        # The limit counts what the process has already, such as a tokenizer: add to that.
+        # The limit includes what the process uses already, such as a tokenizer: add to that.
         with open("/proc/self/statm", encoding="ascii") as file:
             most = int(file.read().split()[5]) * resource.getpagesize() + MEMORY
         self._before = soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -113,8 +113,8 @@ class Limits:
 
     def _restart(self) -> None:
         self._again = time.monotonic() + SECONDS / 20
-        # Not a handler of Python, which could not run during a call of C: without one, the signal
-        # of the timer ends the process.
+        # No Python handler, which could not run during a call of C: by default, the timer's signal
+        # ends the process.
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
 
     def _end(self, code: int) -> None:
@@ -124,18 +124,17 @@ class Limits:
 
 
 class Apart:
-    """A function in a process of its own, which answers calls until it is closed.
+    """A function in a separate process, which answers calls until it is closed.
 
-    If this process cannot have one, the function is called here. ``what`` names it in messages:
-    LimitError if a limit has ended the process, WorkerError if anything else has. Another reason
-    for a process of its own is that the function may load a library with threads: this process
-    could not fork safely afterwards. Arguments and results are pickled; UsageError for arguments
-    that cannot be.
+    If this process cannot start one, the function is called here. ``what`` is its name in messages:
+    LimitError if a limit has ended the process, WorkerError if anything else has. A separate
+    process also keeps libraries with threads out of this one, which could not fork safely
+    afterwards. Arguments and results are pickled; UsageError for arguments that cannot be.
     """
 
     def __init__(self, what: str, function: Callable[..., Any]) -> None:
         self._what, self._function = what, function
-        self._owner = os.getpid()  # a fork of this process must not use the pipe
+        self._owner = os.getpid()  # forks of this process must not use the pipe
         self._process: Any = None
         if has_processes():
             context = multiprocessing.get_context("fork")
@@ -156,8 +155,8 @@ class Apart:
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise self._ended() from None
         except BaseException:
-            # After Ctrl-C, say, the answer may still come. It must not be taken for that of the
-            # next call.
+            # After Ctrl-C, say, the answer may still arrive, and must not be taken for the next
+            # call's.
             self.close()
             raise
         if isinstance(value, TokpackError):
@@ -179,8 +178,8 @@ class Apart:
 
     def _answer(self, pipe: Any) -> None:
         enter()
-        # A fork has the parent's end, too. While that is open here, the end of the parent would not
-        # be seen below, and this process would never end.
+        # A fork also has the parent's end of the pipe. Close it, or this process would not notice
+        # below that the parent has ended, and would never end itself.
         self._pipe.close()
         while True:
             try:
@@ -211,7 +210,7 @@ def _pickled(what: str, arguments: tuple[Any, ...]) -> memoryview:
     try:
         return ForkingPickler.dumps(arguments)
     except Exception as error:  # the object's own code may raise anything
-        raise UsageError(f"what is given to {what} cannot be pickled: {error}") from error
+        raise UsageError(f"the arguments of {what} cannot be pickled: {error}") from error
 
 
 def apart(what: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -100,13 +100,14 @@ def encode(
     in this process, for which ``output`` is needed: a generator or another iterable of str, one of
     mappings, also a list; a ``datasets.Dataset`` or ``IterableDataset``, or a dict of one split; a
     pyarrow Table, RecordBatchReader or Dataset; a pandas or polars DataFrame. A list of str always
-    names files: texts are given as ``texts``, in the place of ``inputs``.
+    names files: texts are given as ``texts`` instead of ``inputs``.
 
     A run that was stopped continues where it was; one that is finished returns at once. An iterable
     that can be read only once is recognized by ``resume_key``, a name for its content: a stopped
     run then reads past the documents that it has. A function of ``map`` is recognized only by
-    ``map_version``: without it a stopped run begins anew, and an output that exists is refused.
-    ``progress`` is called a few times a second; True shows a bar, in a terminal or a notebook.
+    ``map_version``: without it a stopped run starts from scratch, and an existing output is
+    refused. ``progress`` is called a few times a second; True shows a bar, in a terminal or a
+    notebook.
     Raises a TokpackError, or what an iterable raises.
     """
     from tokpack.encoding import encode as run
@@ -142,8 +143,8 @@ def plan(
     request, source = _request("plan", inputs, output, {**options, "keys": keys})
     if source is not None:
         raise UsageError(
-            "a plan is of files, which every machine can read: write what is in memory to parquet "
-            "files first, or make the dataset in this process with encode"
+            "a plan needs files that every machine can read: write what is in memory to parquet "
+            "files first, or use encode in this process"
         )
     shard_plan = make_shard_plan(request, shard_size)
     return save_plan(shard_plan, request.output, overwrite=request.overwrite)
@@ -355,5 +356,5 @@ def _request(
         raise UsageError(f"{source.name}: no file gives the dataset a name: set {option('output')}")
     for name in ("input_format", "hf_split", "json_path"):
         if options.get(name) not in (None, "auto"):
-            raise UsageError(f"{option(name)} is of files, and the input is in memory")
+            raise UsageError(f"{option(name)} is for files, but the input is in memory")
     return EncodeOptions((source.name,), place, **{**options, "output_names": names}), source

@@ -1,8 +1,8 @@
-"""The counts of records on their way to a dataset: their names, their words, and how to sum them.
+"""The counts of records on their way to a dataset: names, words for people, and sums.
 
-Progress and reports of a run have the fields of ChosenCounts, manifests all of them; a dataset made
-of others has their sums. To count something more of records, add a field to RecordCounts and count
-it in a batch (``sources.base.DocumentBatch.counts``): pieces, manifests and sums follow.
+Progress and reports of a run have the fields of ChosenCounts, manifests have all; a dataset made of
+others has their sums. To count something else, add a field to RecordCounts and count it in a batch
+(``sources.base.DocumentBatch.counts``): pieces, manifests and sums follow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _count(words: str, rows: int) -> Any:
-    """A field: its words for people, and whether each adds a row to the records or takes one."""
+    """A field: its words for people, and +1 or -1, as each count adds or removes a row."""
     return field(default=0, metadata={"words": words, "rows": rows})
 
 
@@ -23,8 +23,8 @@ def _count(words: str, rows: int) -> Any:
 class ChosenCounts:
     """What ``where`` and ``map`` did to the rows of records.
 
-    Of conversations ``mapped_out`` are those that have no document though they are no bad records,
-    and ``mapped_in`` the documents of a record beside its first.
+    With conversations, ``mapped_out`` counts those that are not bad records but have no document,
+    and ``mapped_in`` the documents of a record after its first, so that the sums still add up.
     """
 
     left_out: int = _count("left out by where", -1)
@@ -32,19 +32,19 @@ class ChosenCounts:
     mapped_in: int = _count("added by map", +1)
 
     def chosen(self) -> list[str]:
-        """What was done, each as "3 left out by where"."""
+        """The nonzero counts, as "3 left out by where"."""
         counted = ((getattr(self, one.name), one.metadata["words"]) for one in fields(ChosenCounts))
         return [f"{count:,} {words}" for count, words in counted if count]
 
     def ways_out(self) -> list[str]:
-        """How rows were left out, each as "left out by where"."""
+        """The ways in which rows were left out, as "left out by where"."""
         taken = (one for one in fields(ChosenCounts) if one.metadata["rows"] < 0)
         return [one.metadata["words"] for one in taken if getattr(self, one.name)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordCounts(ChosenCounts):
-    """The counts of records besides bad ones: ``truncated`` conversations were cut to a length.
+    """Other counts of records: ``truncated`` conversations were cut to a maximum length.
 
     ``nans`` records have NaN in a column that ``where`` compares.
     """
@@ -55,13 +55,14 @@ class RecordCounts(ChosenCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(RecordCounts):
-    """What was found in conversations, in the order of ``encoding.conversations.said``.
+    """Findings in conversations, in the order of ``encoding.conversations.said``.
 
-    The template leaves out ``messages_unwritten``, the thinking of ``thoughts_unwritten`` trained
-    answers, and the texts of ``contents_unwritten`` messages beside their calls. Of ``answers``,
-    the trained ones, ``stops_untrained`` end without a trained token that ends a turn; the first
-    token of ``headers_merged`` trained spans is one with what is before them. ``frames_doubled``
-    documents have their BOS or EOD twice, from the template and from the request.
+    What the template left out: ``messages_unwritten``, the thinking of ``thoughts_unwritten``
+    trained answers, and the texts beside calls of ``contents_unwritten`` messages. Of the trained
+    ``answers``, ``stops_untrained`` end without a trained end-of-turn token, and in
+    ``headers_merged`` the first token also contains text before the trained span.
+    ``frames_doubled`` documents have their BOS or EOD twice, from the template and from the
+    request.
     """
 
     thoughts_unwritten: int = 0
@@ -73,7 +74,7 @@ class Counts(RecordCounts):
     frames_doubled: int = 0
 
 
-# What every manifest says, and what it says where it is not zero.
+# The counts in every manifest (READ), and those that are left out if zero (FOUND).
 READ = ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes")
 CHOSEN, OF_RECORDS, FOUND = (
     tuple(one.name for one in fields(counts)) for counts in (ChosenCounts, RecordCounts, Counts)
@@ -82,7 +83,7 @@ OF_CONVERSATIONS = FOUND[len(OF_RECORDS) :]
 
 
 def records_of(counts: Mapping[str, Any]) -> Any:
-    """How many records must have been read, where each is counted once: integers, or arrays."""
+    """The number of records read, if each is counted once: integers, or arrays."""
     rows = counts["documents"] + counts["empty"] + counts["rejected"]
     for one in fields(ChosenCounts):
         rows = rows - one.metadata["rows"] * counts[one.name]
@@ -90,18 +91,16 @@ def records_of(counts: Mapping[str, Any]) -> Any:
 
 
 def without_zeros(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts without those of FOUND that are zero."""
+    """Facts without the zeros of FOUND."""
     return {name: fact for name, fact in facts.items() if fact or name not in FOUND}
 
 
 def added(counts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The counts of an input that several datasets have parts of, after adding one dataset's
-    counts.
-    """
+    """The counts of an input shared by several datasets, with one dataset's counts added."""
     names = (*READ, *FOUND, "special_tokens", "trained")
     return {**counts, **{key: counts.get(key, 0) + more[key] for key in names if key in more}}
 
 
 def counts_last(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts with FOUND at their end: a dataclass has the fields of its base before its own."""
+    """Facts with FOUND last, because a dataclass has the fields of its base first."""
     return dict(sorted(facts.items(), key=lambda item: item[0] in FOUND))

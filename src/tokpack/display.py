@@ -36,7 +36,7 @@ def shown(text: str | bytes, *, limit: int = 0, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
 
 
-# What datasets, transformers, TRL, datatrove and others call an option, behind its names here.
+# Names of our options, then their names in datasets, transformers, TRL, datatrove and others.
 _OF_OTHERS = """
     json_keys keys: text_key text_column text_column_name text_field dataset_text_field content_key
     workers nproc: num_proc dataset_num_proc num_workers preprocessing_num_workers jobs tasks
@@ -53,7 +53,7 @@ _OF_OTHERS = """
     micro_batch_size: per_device_train_batch_size
     seq_length: max_seq_length max_seq_len block_size sequence_length context_length
 """
-_ALIKE = 0.7  # the least similarity of a word that is suggested
+_ALIKE = 0.7  # the least similarity of a suggestion
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
@@ -93,9 +93,9 @@ def tell(text: str, *, before: str = "") -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Discard what is written to a stream that nobody reads.
+    """Discard output to a stream that nobody reads.
 
-    Otherwise the interpreter would write its buffer at exit, which would be an error.
+    Otherwise the interpreter would flush it at exit, and fail.
     """
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, stream.fileno())
@@ -110,7 +110,7 @@ def data_text(text: str) -> str:
     return shown(text, keep="\n\t") if sys.stdout.isatty() else text
 
 
-DRAWN_BY: list[Callable[[object], str | None]] = []  # the package's face adds what draws
+DRAWN_BY: list[Callable[[object], str | None]] = []  # set by the package
 
 
 def drawn(thing: object) -> str | None:
@@ -140,6 +140,6 @@ def first_line(error: BaseException) -> str:
 
 
 def brief(value: object) -> str:
-    """A value in a foreign file as Python writes it, cut if it is long or deep."""
+    """A foreign value as Python writes it, cut if it is long or deep."""
     text = _BRIEF.repr(value)
     return text if len(text) <= 600 else text[:599] + "\N{HORIZONTAL ELLIPSIS}"

@@ -20,7 +20,7 @@ _OPTION = re.compile(f"{_MARK}([\\w.-]+)(=[^{_MARK}]*)?{_MARK}")
 
 
 def option(name: str, *value: object) -> str:
-    """An option, with its value if needed, for the text of an error that is about it.
+    """An option, perhaps with a value, for the text of an error.
 
     The message shows it as in Python, ``name`` or ``name=value``, unless ``worded`` gets flags.
     """
@@ -28,9 +28,7 @@ def option(name: str, *value: object) -> str:
 
 
 def worded(text: str, flags: Mapping[str, str] | None = None) -> str:
-    """A text whose options are replaced by these ``flags``; all others keep their names in
-    Python.
-    """
+    """A text with its options written as ``flags``; others keep their Python names."""
 
     def replaced(match: re.Match[str]) -> str:
         name, value = match[1], match[2] or ""
@@ -45,7 +43,7 @@ def worded(text: str, flags: Mapping[str, str] | None = None) -> str:
 
 
 class Remark:
-    """A text with options for a log, whose handlers in Python have it in Python's words."""
+    """A log message with options; Python's log handlers show their Python names."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -104,16 +102,16 @@ class NoDatasetError(InputError):
 
 
 class StoreError(InputError):
-    """A store does not answer, refuses, or has another object than the one that was found.
+    """A store does not answer, refuses, or has a different object than before.
 
-    ``may_be_done``: a write that was requested may have been made, or may still be.
+    ``may_be_done``: the requested write may have happened, or may still happen.
     """
 
     may_be_done = False
 
 
 class UnreachableError(StoreError):
-    """A store has failed for longer than requests are tried; it may answer later."""
+    """A store failed for longer than requests are retried; it may answer later."""
 
 
 class RecordError(InputError):
@@ -139,7 +137,7 @@ class RecordError(InputError):
 
 
 class LimitError(InputError):
-    """A template takes more time or memory than any honest one needs."""
+    """A template takes more time or memory than any sane one needs."""
 
 
 class TokenizerError(TokpackError):
@@ -153,14 +151,14 @@ class FormatError(TokpackError, ValueError):
 class OutputError(TokpackError):
     """The output cannot be written: full disk, no permission, existing data, a lock.
 
-    ``errno`` is the reason of the system, if it was the system that refused.
+    ``errno`` is the system's error number, if the system refused.
     """
 
     errno: int | None = None
 
     @property
     def no_space(self) -> bool:
-        """Whether it may be written later, after somebody has made space."""
+        """Whether it failed for lack of space, so that it may succeed later."""
         return self.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -26,5 +26,5 @@ FORMATS = {
     "arrow": InputFormat("Arrow"),
     "archive": InputFormat("an archive"),
     "wet": InputFormat("WET", "record number"),
-    "file": InputFormat("a file a document", "document number"),
+    "file": InputFormat("each file as a document", "document number"),
 }

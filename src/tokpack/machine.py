@@ -1,4 +1,4 @@
-"""This machine: its clock and name, what this process may use of it, and how its children end."""
+"""This machine: clock and name, resources of this process, and the end of its children."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PROCESS, CONTROL_GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 class Clock:
     """Time, random numbers and the name of this machine.
 
-    Code that several machines run together takes these from ``clock``: a simulation replaces it.
+    Code for cooperating machines takes these from ``clock``, so that tests can simulate it.
     """
 
     def now(self) -> float:
-        """A number of seconds that never goes back."""
+        """Monotonic seconds."""
         return time.monotonic()
 
     def wall(self) -> float:
@@ -55,25 +55,23 @@ clock = Clock()
 
 
 def usable_cores() -> int:
-    """The cores for this process: those that it may run on, within the limit of its control
-    group.
-    """
+    """The cores that this process may use, within the limit of its control group."""
     limit = cpu_limit()
     return max(1, min(affine_cores(), math.ceil(limit) if limit else affine_cores()))
 
 
 def affine_cores() -> int:
-    """The cores that this process may run on, whatever limits its time on them."""
+    """The cores that this process may run on, without time limits."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cpu_limit(process: str = PROCESS, groups: str = CONTROL_GROUPS) -> float | None:
-    """The number of cores whose time this process's control groups (v1, v2) allow; None: no limit.
+    """The cores' worth of time that control groups (v1, v2) allow; None: no limit.
 
-    ``process`` lists its groups, which are folders below ``groups``. A container may see the names
-    that its groups have outside, and only its own folders.
+    ``process`` lists the process's groups, folders below ``groups``. A container may see outside
+    names of its groups, but only its own folders.
     """
     limits = [_limit(folder) for folder in _groups("cpu", process, groups)]
     return min((limit for limit in limits if limit is not None), default=None)
@@ -82,8 +80,9 @@ def cpu_limit(process: str = PROCESS, groups: str = CONTROL_GROUPS) -> float | N
 def free_memory(
     process: str = PROCESS, groups: str = CONTROL_GROUPS, system: str = "/proc/meminfo"
 ) -> int | None:
-    """The bytes that this process may still take, by the system and the limits of its control
-    groups; None if they are not known. Swap does not count.
+    """The memory that this process may still use, without swap, or None if unknown.
+
+    It is limited by the system and by control groups.
     """
     texts = [line for line in _lines(Path(system)) if line.startswith("MemAvailable:")]
     bytes_ = [1024 * int(text.split()[1]) for text in texts]
@@ -132,10 +131,9 @@ def _lines(path: Path) -> list[str]:
 def ending_with(
     launcher: int, number: signal.Signals = signal.SIGKILL
 ) -> Callable[[], None] | None:
-    """A function for a child to call, so that it gets a signal when ``launcher`` dies, even by
-    SIGKILL.
+    """A function for a child, so that it gets a signal when ``launcher`` dies, even by SIGKILL.
 
-    None if the system cannot do it, as others than Linux.
+    None if the system is not Linux.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -153,10 +151,10 @@ ONE_INTERRUPT = 1.0  # seconds
 
 
 def interrupts() -> Callable[[], bool]:
-    """A function to call at each SIGINT: whether it is a second one, not the first once more.
+    """A function to call at each SIGINT: is it really a second one?
 
-    A terminal sends Ctrl-C to all processes, and a launcher passes it on to its own: within a
-    second that is one.
+    A terminal sends Ctrl-C to all processes, and a launcher forwards it to its own: signals within
+    a second count as one.
     """
     first = math.inf
 

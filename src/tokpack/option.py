@@ -33,13 +33,12 @@ MOST = 2**62  # of whole numbers: the sum of two fits into 64 bits
 class Option:
     """One option.
 
-    ``kind`` is bool, int, float or str; with any other kind a value is taken as it is. With
-    ``many`` the value is a tuple of them. ``otherwise`` is the effect of leaving it out, if the
-    default does not show that. ``flags`` are the names of its flag, if not its own; ``value`` is
-    the name of the flag's value on help pages. ``choices`` are the words that it can be;
-    "{choices}" in ``help`` lists them. A number is at least ``least``, without that above 0, or
-    at least 0 if this is the default; it is at most ``most``, and less than ``below``.
-    ``taken_by`` is the function that has a parameter of this name, too.
+    ``kind`` is bool, int, float or str; any other kind of value is not checked. With ``many`` the
+    value is a tuple. ``otherwise`` is the effect of leaving it out, if the default does not show
+    it. ``flags`` are the names of its flag, if not its own name; ``value`` is the flag's value on
+    help pages. ``choices`` are the possible words; "{choices}" in ``help`` lists them. A number is
+    at least ``least`` (if None, above 0, or at least 0 if that is the default), at most ``most``,
+    and less than ``below``. ``taken_by`` is a function with a parameter of the same name.
     """
 
     name: str
@@ -61,7 +60,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The first name of its flag that says what its name in Python does."""
+        """The name of its flag: its own if possible, else the first one."""
         own = f"--{self.name.replace('_', '-')}"
         names = self.flags.split() or [own]
         return own if own in names else names[0]
@@ -98,10 +97,7 @@ class Option:
         return tuple(_single(self.kind, item) for item in items)
 
     def checked(self, value: Any) -> Any:
-        """The value, with an integer of any type as an int, and a path as text.
-
-        UsageError if it cannot be this.
-        """
+        """The value, with integers of any type as int, and paths as text. UsageError if invalid."""
         if self.many or (value is None and self.optional):
             return value
         good, expected = True, self.expected
@@ -122,7 +118,7 @@ class Option:
 
     @property
     def lowest(self) -> float:
-        """The smallest number that it can be; one that is no integer must be above 0."""
+        """The smallest allowed number; see ``_within`` for those that must be above it."""
         if self.least is None:
             return int(self.kind is int and self.default != 0)
         return self.least
@@ -142,7 +138,7 @@ class Option:
 
 
 def in_group(group: str = "", **common: Any) -> Callable[..., Any]:
-    """A function that declares a field: its default, its help, its value, other parts of Option."""
+    """A function that declares a field: default, help, value, other parts of Option."""
 
     def declare(default: Any, help: str = "", value: str = "", **more: Any) -> Any:  # noqa: A002
         said = {"help": help, "value": value, "group": group, **common, **more}

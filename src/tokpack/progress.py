@@ -1,4 +1,4 @@
-"""How far a run is, for whoever shows it."""
+"""The progress of a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _R = TypeVar("_R")
 
 
 class ProgressStage:
-    """Tells ``show``, if callable, how much is done of a stage that counts nothing else."""
+    """Reports the progress of a stage to ``show``, if that is callable."""
 
     def __init__(
         self, show: Show | bool | None, name: str, total: int, unit: str = "bytes"
@@ -53,7 +53,7 @@ class ProgressStage:
         self._began = time.monotonic()
 
     def add(self, count: int) -> None:
-        """So much more is done."""
+        """Report more progress."""
         self._done += count
         if self._show is None:
             return
@@ -70,10 +70,10 @@ class ProgressStage:
 
 @contextmanager
 def shown(progress: Show | bool | None) -> Iterator[Show | None]:
-    """What a run is to tell its progress: the function itself, or with True a bar.
+    """The function for a run to report its progress to: the given one, or for True a bar.
 
-    The bar is drawn in a terminal or a notebook, by the thread that tells: a run may fork. A
-    notebook without ipywidgets gets it as plain text.
+    The bar is drawn in a terminal or notebook, by the reporting thread, because a run may fork. A
+    notebook without ipywidgets gets plain text.
     """
     if not isinstance(progress, bool):
         yield progress
@@ -115,7 +115,7 @@ def shown(progress: Show | bool | None) -> Iterator[Show | None]:
 
 @contextmanager
 def without_widgets() -> Iterator[None]:
-    """Import a library that uses tqdm: in a notebook without ipywidgets tqdm warns of that."""
+    """Import a library that uses tqdm without its warning about missing ipywidgets."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress not found")
         yield

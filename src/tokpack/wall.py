@@ -1,7 +1,7 @@
-"""The trainer's entry points: all that the rest of tokpack knows of it.
+"""The trainer's entry points: all that the rest of tokpack knows about it.
 
-It is installed with tokpack, and none of it is imported until it is needed. pyproject.toml lists
-what it has: commands, and functions with the same names in ``tokpack``.
+It is installed with tokpack, but imported only on use. pyproject.toml lists its entry points:
+commands, and functions with the same names in ``tokpack``.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def test_thinking_between_marks_that_are_not_known_is_refused_where_it_is_not_to
         "{{ '(thinks: ' + m.reasoning_content + ')' if m.reasoning_content }}{{ m.content }}",
     )
     thought = {**ANSWER, "reasoning_content": "Monday."}
-    with pytest.raises(ConversationError, match=r"'Monday\.', is not to be trained"):
+    with pytest.raises(ConversationError, match=r"'Monday\.', must not be trained"):
         rendered(template, USER, thought, loss_on_thinking=False)
     assert trained(rendered(template, USER, thought)) == ["(thinks: Monday.)Monday.<end>"]
     dropped = rendered(EVERY, USER, thought, loss_on_thinking=False)  # and said, by chance

@@ -148,7 +148,10 @@ def test_interrupt(tokenizer: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "hint"),
-    [([], "the same command begins anew"), (["--map-version", "1"], "run the same command again")],
+    [
+        ([], "the same command starts from scratch"),
+        (["--map-version", "1"], "run the same command again"),
+    ],
 )
 def test_interrupt_of_a_function(
     version: list[str], hint: str, tokenizer: Path, tmp_path: Path

@@ -279,7 +279,7 @@ def test_a_file_without_end_or_beginning(tmp_path: Path) -> None:
     """A pipe that nobody writes to would be waited for."""
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", str(tmp_path / "pipe")):
-        with pytest.raises(InputError, match="no regular file"):
+        with pytest.raises(InputError, match="not a regular file"):
             read_blend(path)
 
 

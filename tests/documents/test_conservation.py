@@ -77,7 +77,7 @@ def test_a_merged_dataset_has_what_its_inputs_have(tmp_path: Path, tokenizer: st
     tokpack.merge([*names, names[1]], str(tmp_path / "twice"), overwrite=True)
     twice = compare_with_inputs(str(tmp_path / "twice"), [f"{name}.jsonl" for name in names])
     assert (twice.missing, twice.repeated, twice.foreign) == (0, 40, 0)
-    assert twice.examples[0].startswith("more often than there: document ")
+    assert twice.examples[0].startswith("more often than in the inputs: document ")
 
 
 @pytest.mark.promises
@@ -153,7 +153,7 @@ def test_a_sample_is_encoded_again(tmp_path: Path, tokenizer: str, trace: bool) 
     assert (found.checked, found.wrong) == (40, 12)
     assert found.examples[0] == f"document 7 is not {lines}:9"
     said = run("verify", prefix, "--sample", "99", "--against", lines, code=1).stdout
-    assert "12 of 40 documents are not their text" in said
+    assert "12 of 40 documents differ from inputs" in said
     (tmp_path / "elsewhere").mkdir()
     moved = write_jsonl(tmp_path / "elsewhere" / "made.jsonl", texts)
     lines.unlink()
@@ -183,7 +183,7 @@ def test_a_fault_of_the_encoder_does_not_cancel_out(
     found = compare_with_inputs(prefix, f"{prefix}.jsonl", threads=1)
     assert (found.is_conserved, found.missing, found.unlike) == (False, 0, 1)
     assert found.examples == (f"its tokens are not its text: {prefix}.jsonl:2",)
-    assert "1 with tokens that are not their text" in found.sentence()
+    assert "1 whose tokens differ from the text" in found.sentence()
     assert verify_sample(prefix, 9).wrong == 1
 
 
@@ -245,5 +245,5 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, tokenizer: str) -> N
     with pytest.raises(UsageError, match="pipe can be read only once"):
         compare_with_inputs(plain, str(tmp_path / "pipe"))
     tokpack.select([plain], tmp_path / "view", random=0.5)
-    with pytest.raises(UsageError, match="view: is a view"):
+    with pytest.raises(UsageError, match="view: a view leaves documents out"):
         compare_with_inputs(tmp_path / "view", f"{plain}.jsonl")

@@ -74,7 +74,7 @@ def test_columns_of_several_types(tmp_path: Path) -> None:
         prefixes.append(make_with_table(tmp_path / name, documents, score=column, id=[1, 2]))
     made = tokpack.select(prefixes[:3], tmp_path / "good", where="score > 0.7")
     assert made.documents == 2
-    with pytest.raises(UsageError, match="names the column score, which is of several"):
+    with pytest.raises(UsageError, match="names the column score, which has several"):
         tokpack.select(prefixes, tmp_path / "all", where="score > 0.7")
     with pytest.raises(UsageError, match=r"double in \S+a, int64 in \S+b, string in \S+d;"):
         tokpack.select(prefixes, tmp_path / "all", where="id > 0", repeat="2 if score = '1'")

@@ -294,7 +294,7 @@ def test_pairs_are_found_under_the_keys_of_other_programs(chats: Chats) -> None:
     table = parquet.read_table(f"{chats.output}.docs.parquet")
     assert table.column("score").to_pylist() == [2.0, 1.0]
     other = {"question": "the of", "chosen": "and", "rejected": "in"}
-    chats.refused([record, other], "each into a dataset of their own", overwrite=True)
+    chats.refused([record, other], "each kind into a dataset of its own", overwrite=True)
     chats.refused([{**other, "context": "is"}], "prompt_key=", RecordError, overwrite=True)
     chats.encode([{**other, "context": "is"}], prompt_key="question", overwrite=True)
     assert chats.rows() == chats.twin.rows(talks)
@@ -386,7 +386,7 @@ def test_where_chooses_records(chats: Chats) -> None:
     manifest = chats.encode(RECORDS, where="id % 3 = 0")
     chats.right(RECORDS[::3])
     assert manifest.left_out == len(RECORDS) - len(RECORDS[::3])
-    chats.refused(RECORDS, "is left: 60 left out by where", where="id < 0", overwrite=True)
+    chats.refused(RECORDS, "of 60 records: 60 left out by where", where="id < 0", overwrite=True)
 
 
 # What is left out is counted.
@@ -468,17 +468,17 @@ def test_records_that_are_no_conversations(chats: Chats) -> None:
     assert manifest.reasons["malformed record"] == 1
     assert [one["line"] for one in chats.rejects()] == [6, 7, 8, 9, 10, 11, 17]
     assert "image" in chats.rejects()[2]["reason"]
-    says = "6 bad records, and 5 are allowed"
+    says = "6 bad records, more than the 5 allowed"
     chats.refused(source, says, overwrite=True, on_error="skip", max_rejects=5)
 
 
 def test_nothing_is_left(chats: Chats) -> None:
-    says = r"of 60 records no conversation is left: too long \(60\)"
+    says = r"no conversation is left of 60 records: too long \(60\)"
     chats.refused(RECORDS, says, max_length=3)
     blank = chats.folder / "blank.jsonl"
     blank.write_text("\n\n")
-    chats.refused(blank, "has no record, so there is no conversation")
-    with pytest.raises(InputError, match="has no record that can be read"):
+    chats.refused(blank, "no records, so there is no conversation")
+    with pytest.raises(InputError, match="no readable records"):
         sample_conversations(
             EncodeOptions(str(blank), "none", chat=True, tokenizer=str(chats.tokenizer))
         )

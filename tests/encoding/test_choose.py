@@ -158,7 +158,7 @@ def test_plain_text_has_the_column_text(tmp_path: Path, bpe: Path) -> None:
     )
     assert again.documents == made.documents
     with pytest.raises(
-        UsageError, match=r"column 'lang', which none of the first records has.*text"
+        UsageError, match=r"column 'lang', which is in none of the first records.*text"
     ):
         encoded(tmp_path / "in.txt", tmp_path / "other", bpe, where="lang = 'en'")
 
@@ -200,11 +200,11 @@ def test_bad_json_keeps_its_rules(tmp_path: Path, bpe: Path) -> None:
 
 
 WRONG = [
-    ("first_of_batch", "makes something else of"),
+    ("first_of_batch", "returns something else for"),
     ("numbered", "first in 'text' of row"),
-    ("lost", "gave 49 rows for 50, without the column '__row__'"),
+    ("lost", "returned 49 rows for 50, without the column '__row__'"),
     ("backwards", "ascending"),
-    ("nothing", "gave None; it is to give a RecordBatch"),
+    ("nothing", "returned None; it must return a RecordBatch"),
     ("other_column", "no column 'text'; the columns are body"),
     ("numbers", "column 'text' is int64, not text"),
 ]
@@ -370,15 +370,16 @@ def test_without_a_version_a_killed_run_begins_anew(
     assert not status.plan.is_recognizable
     if stop == "part":  # and a command that looks for the dataset says how far it is
         said = run("inspect", place.output, code=1).stderr
-        assert re.search(r"not finished: \w+, \d+% done; the same command begins anew", said)
+        how = "the same command starts from scratch"
+        assert re.search(rf"not finished: \w+, \d+% done; {how}", said)
     with open(FUNCTIONS) as file:
         text = file.read().replace(".upper()", ".lower()")
     (place.folder / "functions.py").write_text(text)
     request: Any = {"map": f"{place.folder}/functions.py:shout"}
     place.encode(**request)
     for said in (
-        "discarded: nothing says that map is still",
-        "stopped, the next one begins anew",
+        "discarded: map may have changed",
+        "stopped, the next one starts from scratch",
     ):
         assert said in caplog.text
     place.encode(**request, output=str(place.folder / "whole"))

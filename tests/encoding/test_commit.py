@@ -99,7 +99,7 @@ def test_what_came_while_a_run_was_stopped_is_not_replaced(
     place.stop(stop_at_rename(done))
     mine = place.output.with_suffix(".idx")
     mine.symlink_to("nowhere") if is_link else mine.write_text("mine")
-    with pytest.raises(tokpack.OutputError, match=r"out\.idx was put"):
+    with pytest.raises(tokpack.OutputError, match=r"out\.idx appeared"):
         place.encode()
     assert mine.is_symlink() if is_link else mine.read_text() == "mine"
     mine.unlink()

@@ -299,7 +299,7 @@ def test_a_strange_folder_is_left_alone(corpus: Corpus, output: Path) -> None:
     folder = Path(f"{output}.unfinished")
     folder.mkdir()
     (folder / "thesis.tex").write_text("my life")
-    assert "it is no work folder of tokpack" in fails(corpus.start(output, overwrite=True))
+    assert "it is not a work folder of tokpack" in fails(corpus.start(output, overwrite=True))
     assert (folder / "thesis.tex").read_text() == "my life"
 
 

@@ -132,7 +132,7 @@ def test_an_input_that_was_edited_while_its_run_was_stopped(
     files = len(os.listdir("/dev/fd"))
     place.encode()
     assert len(os.listdir("/dev/fd")) == files
-    assert "a.jsonl has changed: it is encoded again" in caplog.text
+    assert "a.jsonl has changed: it and what follows" in caplog.text
     place.right()
 
 

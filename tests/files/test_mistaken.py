@@ -30,11 +30,11 @@ def dataset(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("wiki.jsonl", "encode it first, tokpack encode"),
-        ("wiki.jsonl.zst", "encode it first, tokpack encode"),
-        ("wiki.parquet", "encode it first, tokpack encode"),
-        ("mix.yaml", "a blend or settings file"),
-        ("model.pt", "is a file, but none of a dataset"),
+        ("wiki.jsonl", "encode it first with tokpack encode"),
+        ("wiki.jsonl.zst", "encode it first with tokpack encode"),
+        ("wiki.parquet", "encode it first with tokpack encode"),
+        ("mix.yaml", "blend and settings files"),
+        ("model.pt", "is a file, but not of a dataset"),
     ],
 )
 def test_files_that_are_no_dataset_are_named(tmp_path: Path, name: str, said: str) -> None:
@@ -48,7 +48,7 @@ def test_a_folder_names_the_datasets_in_it(tmp_path: Path, dataset: str) -> None
     with pytest.raises(InputError, match=f"the datasets in it are {re.escape(dataset)}$"):
         MMapIndexedDataset(tmp_path)
     (tmp_path / "empty").mkdir()
-    assert "no dataset lies in it" in not_a_dataset(str(tmp_path / "empty"))
+    assert "is a folder without a dataset" in not_a_dataset(str(tmp_path / "empty"))
     assert not_a_dataset(str(tmp_path / "nothing")) == ""
 
 
@@ -63,16 +63,16 @@ def test_a_dataset_is_no_text_and_no_settings(dataset: str) -> None:
     assert is_dataset(dataset)
     assert is_dataset(f"{dataset}.bin")
     for name in (dataset, f"{dataset}.bin"):
-        with pytest.raises(InputError, match="whose documents are tokens already"):
+        with pytest.raises(InputError, match="tokens already"):
             discover([name])
     for name in (dataset, f"{dataset}.bin"):
-        with pytest.raises(UsageError, match=f"no file of settings: data_path {dataset}"):
+        with pytest.raises(UsageError, match=f"not a settings file: give data_path {dataset}"):
             resolve([name], 1)
 
 
 def test_texts_and_folders_of_runs_are_no_settings(tmp_path: Path) -> None:
     text = tmp_path / "wiki.jsonl.zst"
-    with pytest.raises(UsageError, match="documents, no settings: tokpack encode"):
+    with pytest.raises(UsageError, match="documents, not settings: run tokpack encode"):
         resolve([str(text)], 1)
     (tmp_path / "latest").write_text("3\n")
     with pytest.raises(UsageError, match=f"load {tmp_path}"):
@@ -84,8 +84,10 @@ def test_runs_checkpoints_and_tokenizers_are_named(tmp_path: Path) -> None:
     checkpoint.mkdir()
     (tmp_path / "latest").write_text("1\n")
     (checkpoint / MARKER).write_text('{"tokpack": "checkpoint", "files": []}')
-    assert f"a training run, not a dataset: tokpack view {tmp_path}" in not_a_dataset(str(tmp_path))
-    assert "a checkpoint of a training run" in not_a_dataset(str(checkpoint))
+    assert f"a training run, not a dataset: see tokpack view {tmp_path}" in not_a_dataset(
+        str(tmp_path)
+    )
+    assert "a training checkpoint" in not_a_dataset(str(checkpoint))
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "added_tokens": []}')
     for name in ("tokenizer.json", "tokenizer"):  # as given, and as a prefix
         assert not_a_dataset(str(tmp_path / name)).endswith(

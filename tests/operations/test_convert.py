@@ -223,7 +223,7 @@ def test_the_command(tmp_path: Path) -> None:
     command = partial(tokpack, "convert", cwd=tmp_path)
     done = command("all.idx", "x.npy", "--to", "npy")
     assert (done.returncode, done.stdout) == (0, "x.npy\n")
-    assert "note: the file does not tell where documents end" in done.stderr
+    assert "note: the file does not say where documents end" in done.stderr
     done = command("x.npy", "out", "--eod", "3", "--json", "-q")
     assert done.stderr == ""
     made = json.loads(done.stdout)

@@ -279,12 +279,12 @@ def test_what_a_format_cannot_hold_is_said(tmp_path: Path) -> None:
         "1 documents without ids are left out",
         "1 documents begin with a trained token, which Megatron-Bridge never predicts",
     ]
-    for seq_length, message in ((1, "document 0 has 4 tokens, more than 1 and its last"),):
+    for seq_length, message in ((1, "document 0 has 4 tokens, more than 1 plus its last"),):
         with pytest.raises(UsageError, match=message):
             run(tmp_path / "all", tmp_path / "no.idx.parquet", seq_length=seq_length)
     with pytest.raises(UsageError, match=r"NAME\.idx\.parquet"):
         run(tmp_path / "all", tmp_path / "no.parquet", to="bridge")
-    with pytest.raises(UsageError, match="only bridge packs documents"):
+    with pytest.raises(UsageError, match="is only for bridge, which packs documents"):
         run(tmp_path / "all", tmp_path / "no", to="neox", seq_length=5)
     assert not list(tmp_path.glob("no*"))
 

@@ -83,7 +83,7 @@ def test_manifests_are_put_together(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert (manifest.documents, manifest.records) == (4, 4 + 3 + 3)
     assert (manifest.empty, manifest.rejected, manifest.text_bytes) == (4, 2, 200)
     assert caplog.messages == [
-        f"no manifest tells the tokenizer of {names[2]}, so it was not checked"
+        f"no manifest names the tokenizer of {names[2]}, so it was not checked"
     ]
     manifest = merge(names[:2], str(tmp_path / "two"))
     assert manifest.options == {"append_eod": True, "merged": ["a", "b"]}

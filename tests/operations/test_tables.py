@@ -114,7 +114,7 @@ def test_without_a_table_there_is_none(folder: Path, caplog: pytest.LogCaptureFi
     assert not [one for one in caplog.messages if "table" in one]
     tokpack.merge(["a", "b"], "ab")
     assert not (folder / "ab.docs.parquet").exists()
-    assert "b has no table of its documents, so what is made has none" in caplog.messages
+    assert "b has no table of documents, so the new dataset has none" in caplog.messages
     tokpack.verify("ab")
     tokpack.merge("a", "ab", overwrite=True)
     assert len(rows("ab")) == 15

@@ -191,7 +191,7 @@ def test_labels_are_in_the_vocabulary(tmp_path: Path) -> None:
         new.add_item([1, 2, 3], labels=[-100, 2, 7])
         new.finalize(f"{prefix}.idx")
     verify(prefix, vocab_size=8)
-    message = r"labelled\.labels: byte 8, token 2: labels is 7, expected an id of the vocab"
+    message = r"labelled\.labels: byte 8, token 2: labels is 7, expected an id below the vocab"
     with pytest.raises(FormatError, match=message):
         verify(prefix, vocab_size=7)
 

@@ -139,7 +139,7 @@ def test_a_virtual_manifest_has_the_checksum_of_a_piece_without_one(
     piece = tmp_path / "a.bin"
     content = piece.read_bytes()
     piece.write_bytes(content[:2] + b"\7" + content[3:])
-    assert f"{piece}: no checksum of it is" in fault(tmp_path / "all")
+    assert f"{piece}: its checksum is not" in fault(tmp_path / "all")
 
 
 def test_empty_documents_are_counted_where_they_have_a_place(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_the_command_tells_good_from_bad(
     assert run(tmp_path / "good", tmp_path / "bad", "--quick", "-q") == 0
     assert capsys.readouterr() == ("", "")
     assert run(tmp_path / "plain", "--vocab-size", 99) == 1
-    assert "id is 99, expected an id of the vocabulary, which has 99" in capsys.readouterr().err
+    assert "id is 99, expected an id below the vocabulary size 99" in capsys.readouterr().err
 
 
 def test_a_name_that_is_no_utf8_goes_out_as_it_is(tmp_path: Path) -> None:
@@ -288,4 +288,4 @@ def test_a_tokenizer_gives_the_vocabulary(
         assert run(tmp_path / "x", *flags) == (size == EOD)
     out, err = capsys.readouterr()
     assert "token ids" not in out
-    assert "id is 99, expected an id of the vocabulary, which has 99" in err
+    assert "id is 99, expected an id below the vocabulary size 99" in err

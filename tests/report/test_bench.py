@@ -49,7 +49,7 @@ def test_what_cannot_be_measured_is_said(words: list[str]) -> None:
     said = run(*words, "--libraries", "snaptokens", "tokenizers").stdout
     assert "snaptokens: not measured: " in said
     assert "the same" in said
-    assert "no library that is measured" in run(*words, "--libraries", "spam", code=1).stderr
+    assert "not a library that bench knows" in run(*words, "--libraries", "spam", code=1).stderr
 
 
 def test_ids_of_a_reference_that_differ_are_a_fault(

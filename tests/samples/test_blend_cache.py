@@ -99,7 +99,7 @@ def test_files_of_megatron(
         (["--megatron-cache", "b", *MEGATRON, *COUNTS], "unique_identifiers"),
         (
             ["--megatron-cache", "b", "--order", "neox", "--split", "8,1,1", *COUNTS],
-            "keeps no blend",
+            "writes no files of blends",
         ),
         (
             ["--megatron-cache", "b", *MEGATRON, *COUNTS, "--tokenizer-ids", "[]"],

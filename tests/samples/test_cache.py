@@ -149,7 +149,11 @@ def flip(content: bytearray, place: int) -> bytearray:
         (".json", lambda c: c[:-1], "not JSON"),
         (".json", lambda c: b"", "not JSON"),
         (".json", lambda c: b"[]", "expected a JSON object"),
-        (".json", lambda c: bytes(c).replace(b'"seed":7', b'"seed":8'), "of other settings"),
+        (
+            ".json",
+            lambda c: bytes(c).replace(b'"seed":7', b'"seed":8'),
+            "other settings than its name",
+        ),
         (".json", lambda c: bytes(c).replace(b'"first"', b'"fir"'), "its checksum is wrong"),
         (".json", lambda c: bytes(c).replace(b'"arrays"', b'"arr"'), "its checksum is wrong"),
     ],

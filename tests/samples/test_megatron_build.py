@@ -136,7 +136,7 @@ def test_locate_reads_on_where_the_last_sample_ended(
             extra and not drop_last and 0 in lengths and flavour in ("megatron", "megatron-0.10")
         )
         message = str(error)
-        assert "too few" in message or "it stops" in message or (stops and "stops" in message)
+        assert "too few" in message or "would stop" in message or (stops and "stops" in message)
         return
     if flavour in ("megatron", "megatron-0.10"):
         assert order.sample_index.min() >= 0
@@ -271,7 +271,7 @@ def test_a_last_sample_behind_an_empty_sequence_is_refused(seed: int, *, empty_l
     assert older.sample_index.tolist()[-1] == ([1, -1] if empty_last else [1, 4])
     assert megatron_order(lengths, 0, 2, 3, None, seed=seed).samples == 1
     if empty_last:
-        with pytest.raises(UsageError, match="behind an empty sequence, with which Megatron-core"):
+        with pytest.raises(UsageError, match="after an empty sequence, where Megatron-core"):
             megatron_order(lengths, 0, 2, 3, None, **settings)
     else:
         assert megatron_order(lengths, 0, 2, 3, None, **settings).samples == 2

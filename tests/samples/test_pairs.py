@@ -42,7 +42,7 @@ def test_the_order_equals_its_twin(lengths: list[int], data: st.DataObject) -> N
     seed = data.draw(st.integers(0, 2**64 - 1))
     expected = [twin.epoch_of_pairs(begin, end, (seed, 9, begin, end, e)) for e in range(2)]
     if not expected[0]:
-        with pytest.raises(UsageError, match=f"sequences {begin} to {end}: no pair"):
+        with pytest.raises(UsageError, match=f"sequences {begin} to {end}: there is no pair"):
             order_of(lengths, begin, end, seed)
         return
     order = order_of(lengths, begin, end, seed)
@@ -145,7 +145,7 @@ def test_pairs_without_a_manifest_are_told(
 ) -> None:
     write_dataset(tmp_path / "prefs", [20] * 10)
     assert len(GPTDataset(tmp_path / "prefs", 16, packing="pairs")) == 10
-    assert "no manifest tells of pairs" in caplog.text
+    assert "no manifest says that it has pairs" in caplog.text
     write_manifest(tmp_path / "prefs", "gpt2", "0" * 64)
     assert len(GPTDataset(tmp_path / "prefs", 16, packing="pairs")) == 10
     manifest = Manifest.load(tmp_path / "prefs")

@@ -82,7 +82,7 @@ def test_nothing_but_empty_documents(corpus: Corpus, tmp_path: Path) -> None:
     prefix = str(tmp_path / "pile")
     plan = plan_of(corpus, [heavy(tmp_path / "blank.jsonl", [""])], prefix, keys=("a",))
     encode_shard(plan, prefix, 0, workers=1)
-    with pytest.raises(InputError, match="no document with a token under the key 'a' in any"):
+    with pytest.raises(InputError, match="no document in any shard has a token under the key 'a'"):
         commit(plan, prefix)
 
 
@@ -97,8 +97,8 @@ def test_names_of_outputs(name: str, corpus: Corpus, tmp_path: Path) -> None:
 
 def test_names_that_are_no_outputs(corpus: Corpus, tmp_path: Path) -> None:
     for name, match in (
-        (f"{tmp_path}/pile.plan", "would be taken for that of a plan"),
-        (f"{tmp_path}/plan.jsonl", "would be taken for that of a plan"),
+        (f"{tmp_path}/pile.plan", "would be taken for a plan"),
+        (f"{tmp_path}/plan.jsonl", "would be taken for a plan"),
         ("s3://key:word@bucket/pile", "^s3://bucket/pile: its URL holds a secret"),
     ):
         with pytest.raises(UsageError, match=match):
@@ -156,7 +156,7 @@ def test_a_plan_that_somebody_else_wrote(
             replace(plan, options=options).encode_options(prefix, 0)
     Path(plan_path(prefix)).unlink()
     os.mkfifo(plan_path(prefix))
-    with pytest.raises(InputError, match="no regular file"):
+    with pytest.raises(InputError, match="not a regular file"):
         ShardPlan.load(prefix)
 
 

@@ -138,7 +138,7 @@ def test_a_plan_of_another_version_is_refused(corpus: Corpus, tmp_path: Path) ->
     prefix = str(tmp_path / "x")
     plan = make_shard_plan(options(corpus, tmp_path / "x"))
     save_plan(replace(plan, version="0.0.9").identified(), prefix)
-    with pytest.raises(ResumeError, match=r"tokpack 0\.0\.9.* all shards need one version"):
+    with pytest.raises(ResumeError, match=r"tokpack 0\.0\.9.* all shards need the same version"):
         ShardPlan.load(prefix)
     save_plan(plan, prefix, overwrite=True)
     assert ShardPlan.load(prefix) == plan
@@ -165,8 +165,8 @@ def test_a_file_that_is_much_larger_than_a_shard_is_named(
         source = options(corpus, tmp_path / "x", inputs=(str(tmp_path / name),))
         make_shard_plan(source, 100)
     (record,) = caplog.records
-    assert "one.jsonl.gz is one shard of about" in record.getMessage()
-    assert "zst of several frames" in record.getMessage()
+    assert "one.jsonl.gz becomes one shard of about" in record.getMessage()
+    assert "zst with several frames" in record.getMessage()
 
 
 def test_another_tokenizer_on_a_machine_is_refused(corpus: Corpus, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_what_does_not_fit_a_cluster_is_said(corpus: Corpus, tmp_path: Path) -> 
     assert check_fits(plan, options.output, machines=plan.shards, disk=1) == []
     (said,) = check_fits(plan, options.output, machines=plan.shards + 2, disk=1)
     assert f"of {plan.shards + 2} machines 2 would have nothing to do" in said
-    with pytest.raises(UsageError, match=r"the largest shard takes some [\d.]+ MB of local disk"):
+    with pytest.raises(UsageError, match=r"the largest shard takes about [\d.]+ MB of local disk"):
         check_fits(plan, "s3://tokens/pile", machines=1, disk=1000)
     (said,) = check_fits(plan, "memory://tokens/pile", machines=1, disk=0)
     assert "this store does not compare before it writes" in said

@@ -127,5 +127,5 @@ def test_a_data_path_replaces_no_other_file(here: Path) -> None:
     own = ("pile.json", "pile-00000.bin", "pile-00000.json", "pile.plan/plan.jsonl")
     for name in ("x.jsonl", "tokenizer.json", *own):
         assert "choose another output" in done(*words, name, "--overwrite", code=1)
-    assert "works on files of a disk" in done(*words, "s3://b/q", code=1)
+    assert "works only on disks" in done(*words, "s3://b/q", code=1)
     assert everything(here) == before

@@ -177,7 +177,10 @@ def test_the_command_line(
     assert f"tokpack encode --plan {prefix} --shard 0-{shards - 1}" in capsys.readouterr().out
     assert main(["commit", prefix]) == 1
     missing = capsys.readouterr().err
-    assert f"{shards} of {shards}; make them with `tokpack encode --plan {prefix}" in missing
+    assert (
+        f"{shards} of {shards} shards are missing; make them with `tokpack encode --plan {prefix}"
+        in missing
+    )
     assert f" --shard 0-{shards - 1}`, and see" in missing
     more = ["--workers", "1", "-q"]
     assert main(["encode", "--plan", prefix, "--shard", f"1-{shards - 1}", *more]) == 0
@@ -202,9 +205,9 @@ def test_the_command_line(
     assert (tmp_path / "paths").read_text().count("\n") == shards
     assert main(["commit", prefix]) == 0  # it is the same
     assert main(["encode", "--plan", prefix, "--shard", "0", "--dtype", "int32"]) == 1
-    assert "--dtype beside --plan" in capsys.readouterr().err
+    assert "--dtype and --plan are both given" in capsys.readouterr().err
     assert main(["encode", "--plan", prefix, "--shard", "0", "--json-keys=a"]) == 1
-    assert "--json-keys beside --plan" in capsys.readouterr().err
+    assert "--json-keys and --plan are both given" in capsys.readouterr().err
     assert main(["encode", "--plan", prefix]) == 1
     assert main(["encode", "x", "--shard-size=1GB"]) == 1
     assert "--shard-size is for --engine ray" in capsys.readouterr().err
@@ -229,7 +232,9 @@ def test_what_is_missing_or_another_is_not_committed(
             path.write_bytes(content)
 
     files[2].unlink()
-    refused(InputError, f"1 of {plan.shards}; make them with .* --shard 0`, and see")
+    refused(
+        InputError, f"1 of {plan.shards} shards are missing; make them with .* --shard 0`, and see"
+    )
     files[2].write_bytes(kept[files[5]])  # of another shard
     refused(FormatError, r"00000\.json: not the shard that was planned \(it has")
     files[3].write_bytes(kept[files[3]][:-2])
@@ -242,7 +247,7 @@ def test_what_is_missing_or_another_is_not_committed(
     for change, told in (
         ({"options": {**manifest["options"], "key": "title"}}, "not the shard that was planned: "),
         ({"records": manifest["records"] + 1}, "its counts do not add up"),
-        ({"dtype": "int32"}, "ids of int32, those before of uint16"),
+        ({"dtype": "int32"}, "ids are int32, in earlier shards uint16"),
     ):
         files[5].write_text(json.dumps({**manifest, **change}))
         refused(FormatError, rf"00001\.json: {told}")
@@ -264,7 +269,7 @@ def test_bad_records_of_all_shards_are_counted_together(corpus: Corpus, tmp_path
     plan = planned(corpus, prefix, corpus.units[:2], max_rejects=3)
     for number in range(plan.shards):
         encode_shard(plan, str(prefix), number, workers=1)
-    with pytest.raises(InputError, match="4 bad records, and 3 are allowed"):
+    with pytest.raises(InputError, match="4 bad records, more than the 3 allowed"):
         commit(plan, str(prefix))
     assert not Path(f"{prefix}.json").exists()
 
@@ -388,7 +393,7 @@ def test_what_a_lost_machine_has_is_taken_and_what_failed_is_not(
     command = ["encode", "--plan", str(prefix), "--shard", "next", "-q", "--workers", "1"]
     assert main(command) == 2  # at the end: the others are made first
     assert states(plan, prefix) == "failed done done"
-    with pytest.raises(WorkerError, match=r"unit0\.jsonl:6001.*mend that.*--shard 0`"):
+    with pytest.raises(WorkerError, match=r"unit0\.jsonl:6001.*fix that.*--shard 0`"):
         next(free_shards(plan, str(prefix)))
     reports[0].unlink()
     number, lease = next(free_shards(plan, str(prefix)))

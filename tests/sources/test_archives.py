@@ -246,7 +246,7 @@ def test_links_are_passed_over_and_counted(
     made: Callable[[], bytes], input_format: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert read_whole(write(tmp_path, "a", made()), input_format).texts == [b"text"]
-    assert "2 that are links (such as d/link.txt)" in caplog.text
+    assert "links: 2 (such as d/link.txt)" in caplog.text
 
 
 def test_members_that_are_one_sample_are_told(

@@ -1,4 +1,4 @@
-"""Files that are not what their names say: refused, passed over and counted, or read for what they
+"""Files that are not what their names say: refused, skipped and counted, or read for what they
 are."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ POINTERS = {
     "behind white space": b"\n \n" + POINTER,
     "of its first name": POINTER.replace(b"git-lfs", b"hawser"),
     "joined": POINTER * 20,
-    "of git-annex": b"/annex/objects/SHA256E-s12--ab.parquet\n",
+    "git-annex": b"/annex/objects/SHA256E-s12--ab.parquet\n",
 }
 
 
@@ -215,8 +215,8 @@ def test_a_folder_counts_others_by_kind(
     assert source.path.endswith("good.jsonl")
     counts = [what for _, what in OTHERS.values()]
     for what in counts:
-        assert f"{counts.count(what)} with {what}" in caplog.text
-    assert f"{len(OTHERS)} files passed over" in caplog.text
+        assert f"with {what}: {counts.count(what)} (" in caplog.text
+    assert f"{len(OTHERS)} files skipped" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -235,11 +235,11 @@ def test_a_text_of_comments_is_looked_at_in_no_time(tmp_path: Path) -> None:
 
 
 LEFT = {
-    "that are unfinished downloads": [
+    "unfinished downloads": [
         *("b.jsonl.part", "c.jsonl.incomplete", "d.jsonl.crdownload", "e.jsonl.tmp"),
         *("f.jsonl.aria2", "g.jsonl.partial", "h.jsonl.download", "i.jsonl.gz.PART"),
     ],
-    "that are backups": ["j.jsonl~", "k.jsonl.bak", "l.jsonl.swp", "#m.jsonl#", "n.jsonl.orig"],
+    "backups": ["j.jsonl~", "k.jsonl.bak", "l.jsonl.swp", "#m.jsonl#", "n.jsonl.orig"],
 }
 
 
@@ -259,7 +259,7 @@ def test_what_programs_leave_is_passed_over(
         sources = discover([named])
         assert [one.path for one in sources if "sub" in one.path] == [good]
         for why, names in LEFT.items():
-            assert f"{len(names)} {why}" in caplog.text
+            assert f"{why}: {len(names)}" in caplog.text
     part = f"{tmp_path}/sub/b.jsonl.part"
     assert [one.path for one in discover([f"{tmp_path}/*/*.part"])] == [part]
     assert [one.path for one in discover([part])] == [part]
@@ -272,7 +272,7 @@ def test_pointers_to_what_is_not_read_are_passed_over(
         write(tmp_path, name, POINTER)
     write(tmp_path, "good.jsonl", LINES)
     assert len(discover([str(tmp_path)])) == 1
-    assert "3 that are pointers" in caplog.text
+    assert "pointers of Git to files: 3" in caplog.text
     write(tmp_path, "data", POINTER)
     with pytest.raises(NoTextError, match=r"data: .*git lfs pull"):
         discover([str(tmp_path)])

@@ -160,7 +160,7 @@ def test_links_to_folders_are_followed_once(
 ) -> None:
     c = tree(tmp_path)
     assert paths([f"{c}{pattern}"]) == [f"{c}/2024/a.jsonl", f"{c}/b.jsonl"]
-    assert "1latest leads to the folder" in caplog.text
+    assert "1latest links to the folder" in caplog.text
     assert "and so do 2 more" in caplog.text
     caplog.clear()
     os.unlink(c / "1latest")
@@ -175,7 +175,7 @@ def test_a_file_of_several_names_is_read_once(
 ) -> None:
     c = tree(tmp_path)
     assert paths([f"{c}/*/*.jsonl"]) == [f"{c}/2024/a.jsonl"]
-    assert "1latest/a.jsonl is the file" in caplog.text
+    assert "1latest/a.jsonl is the same file" in caplog.text
     os.link(c / "b.jsonl", c / "z.jsonl")
     os.symlink("b.jsonl", c / "0.jsonl")
     assert paths([str(c)]) == [f"{c}/2024/a.jsonl", f"{c}/b.jsonl"]
@@ -198,7 +198,7 @@ def test_what_is_named_twice_is_read_twice(
     assert paths([b, str(c)]) == [b, a]
     assert paths([str(c), b, b]) == [a, b, b]
     assert paths([str(c), f"{c}/2024"]) == [a, b]
-    assert "is read once" in caplog.text
+    assert "is read only once" in caplog.text
 
 
 def test_patterns_with_several_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

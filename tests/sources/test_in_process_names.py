@@ -43,7 +43,10 @@ def test_texts_are_texts_whatever_they_look_like(bpe: Path, tmp_path: Path) -> N
     ]
     assert [one.documents for one in made] == [3, 3, 3]
     assert len({(tmp_path / f"{number}.bin").read_bytes() for number in range(3)}) == 1
-    for given, more, said in ((texts, texts, "both given"), (None, "hello", "it is a list of str")):
+    for given, more, said in (
+        (texts, texts, "both given"),
+        (None, "hello", "it must be an iterable of str"),
+    ):
         with pytest.raises(UsageError, match=said):
             tokpack.encode(given, tmp_path / "x", texts=more, tokenizer=bpe)
 
@@ -70,7 +73,7 @@ def test_frames_that_cannot_be_read() -> None:
     library = pytest.importorskip("pandas", reason="needs pandas")
     for frame, said in (
         (library.DataFrame({"x": ["a"]}), "no column 'text'; the columns are x"),
-        (library.DataFrame({"text": ["a", 5]}), "cannot become Arrow"),
+        (library.DataFrame({"text": ["a", 5]}), "cannot be converted to Arrow"),
     ):
         with pytest.raises(InputError, match=said):
             in_process(frame, KEYS)

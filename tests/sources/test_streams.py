@@ -276,7 +276,7 @@ def test_compressions_without_end_are_refused(tmp_path: Path) -> None:
     raw = RAW
     for _ in range(4):
         raw = COMPRESS["gz"](raw)
-    with pytest.raises(InputError, match="compressed 3 times and more"):
+    with pytest.raises(InputError, match="compressed more than 3 times"):
         one_source(write(tmp_path, "a.gz", raw))
 
 
@@ -294,11 +294,11 @@ def test_a_dictionary_that_is_not_there_is_named(before: bytes, tmp_path: Path) 
     lines = RAW.splitlines(keepends=True)
     trained = zstandard.train_dictionary(2000, lines[:2000])
     raw = before + zstandard.ZstdCompressor(dict_data=trained).compress(RAW)
-    with pytest.raises(InputError, match=f"the dictionary {trained.dict_id()}, without which"):
+    with pytest.raises(InputError, match=f"the dictionary {trained.dict_id()}, which is needed"):
         read_all(write(tmp_path, "a.jsonl.zst", raw), "zst")
     nameless = zstandard.ZstdCompressionDict(b"".join(lines[:50]))
     raw = zstandard.ZstdCompressor(dict_data=nameless).compress(b"".join(lines[:50]))
-    with pytest.raises(InputError, match="or if a dictionary is needed"):
+    with pytest.raises(InputError, match="or if it needs a dictionary"):
         read_all(write(tmp_path, "a.jsonl.zst", raw), "zst")
 
 

@@ -128,9 +128,9 @@ def test_a_file_that_is_cut_off(cut: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [b"-1", b"x", b"1e3", b"\xd9\xa1", b""])
 def test_lengths_that_are_none(length: bytes, tmp_path: Path) -> None:
     raw = INFO + b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: %b\r\n\r\nabc" % length
-    with pytest.raises(InputError, match="WARC record 2 has the Content-Length"):
+    with pytest.raises(InputError, match="WARC record 2: Content-Length is"):
         read_whole(write(tmp_path, "a.wet", raw))
-    with pytest.raises(InputError, match="where WARC record 2 is to begin there is none"):
+    with pytest.raises(InputError, match="WARC record 2 does not begin with WARC/"):
         read_whole(write(tmp_path, "a.wet", INFO + b"text without a header"))
 
 

@@ -61,12 +61,12 @@ def test_the_text_files_of_a_folder(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert documents_of(str(folder)) == want
     (note,) = [record.getMessage() for record in caplog.records]
     for part in (
-        f"{folder}: 7 files passed over",
-        "1 with an image (such as logo.png)",
-        "2 with an archive (such as pack.tar)",
-        "1 with UTF-16 text (such as utf16.txt)",
-        "1 that are links to nothing (such as lost)",
-        "2 that are hidden or unfinished (such as .hidden)",
+        f"{folder}: 7 files skipped",
+        "with an image: 1 (such as logo.png)",
+        "with an archive: 2 (such as pack.tar)",
+        "with UTF-16 text: 1 (such as utf16.txt)",
+        "links to nothing: 1 (such as lost)",
+        "hidden or unfinished: 2 (such as .hidden)",
     ):
         assert part in note
 
@@ -78,8 +78,8 @@ def test_a_pattern(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     names = [Path(name).name for name, texts in got]
     assert [name for name in in_order(FILES | OTHERS) if name in names] == names[:6]
     assert dict(got)[f"{folder}/pack.tar"] == dict(got)[f"{folder}/pack.zip"] == [b"inner"]
-    assert "3 files passed over" in caplog.text
-    assert "1 that are links to nothing (such as " in caplog.text
+    assert "3 files skipped" in caplog.text
+    assert "links to nothing: 1 (such as " in caplog.text
     assert [name for name, _ in documents_of(f"{folder}/**/*.py")] == [
         f"{folder}/__init__.py",
         f"{folder}/a.py",
@@ -95,8 +95,8 @@ def test_the_members_of_an_archive(pack, tmp_path: Path, caplog: pytest.LogCaptu
     got = read_parts(source, [WHOLE], block_bytes=1000)
     assert got.texts == [WANT[name] for name in FILES]
     assert got.bytes_read <= source.size
-    assert "4 files passed over" in caplog.text
-    assert "2 with an archive" in caplog.text
+    assert "4 files skipped" in caplog.text
+    assert "with an archive: 2 (" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["logo.png", "utf16.txt"])
@@ -186,14 +186,14 @@ def test_books_are_told_from_lines(
     assert {source.format for source in discover([str(folder)])} == {"text"}
     assert ("running text" in caplog.text) == is_told
     if is_told:
-        said = "0.txt and 21 other files: each line is a document, though they look like running"
+        said = "0.txt and 21 other files: each line becomes a document, though they look like"
         assert f"{folder}/{said}" in caplog.text
     caplog.clear()
     discover([str(folder)], input_format="text")
     discover([str(folder)], input_format="file")
     assert not caplog.records
     discover([str(folder / "0.txt")])
-    assert ("0.txt: each line is a document, though it looks like" in caplog.text) == is_told
+    assert ("0.txt: each line becomes a document, though it looks like" in caplog.text) == is_told
 
 
 def test_pages_and_code_are_told_from_lines(
@@ -211,15 +211,15 @@ def test_pages_and_code_are_told_from_lines(
 def test_links_to_nothing_and_empty_files_of_a_folder(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What holds no documents by its name is passed over and counted; else it is an error."""
+    """What holds no documents by its name is skipped and counted; else it is an error."""
     folder = folder_of({"a.jsonl": b'{"text": "a"}\n', "lock": b"", "b.jsonl": b""}, tmp_path)
     os.symlink("gone", folder / "note")
     for given in (folder, f"{folder}/*"):
         caplog.clear()
         names = [source.name.rpartition("/")[2] for source in discover([str(given)])]
         assert names == (["a.jsonl", "b.jsonl"] + (["lock"] if given != folder else []))
-        assert "1 that are links to nothing (such as " in caplog.text
-        assert ("1 that are empty (such as lock)" in caplog.text) == (given == folder)
+        assert "links to nothing: 1 (such as " in caplog.text
+        assert ("empty: 1 (such as lock)" in caplog.text) == (given == folder)
     os.symlink("gone.jsonl", folder / "c.jsonl")
     for given in (folder, f"{folder}/*"):
         with pytest.raises(InputError, match=r"c\.jsonl: .*gone\.jsonl"):
@@ -231,5 +231,5 @@ def test_what_a_folder_is_read_without_is_counted(
 ) -> None:
     files = {"a.jsonl": b'{"text": "a"}\n', "README.md": b"#", "b.py": b"b", "c.png": b"\x89PNG\0"}
     discover([str(folder_of(files, tmp_path))])
-    for reason in ("1 about other files (such as README.md)", "1 with an image", "input_format="):
+    for reason in ("about other files: 1 (such as README.md)", "with an image: 1", "input_format="):
         assert reason in caplog.text

@@ -49,7 +49,7 @@ def test_reads_as_from_a_disk(store: Store, disk: Path, url: str) -> None:
     assert all(np.array_equal(own, right) for own, right in pairs)
     assert store.asked("GET", "one.bin") - requests < 12  # more is read ahead each time
     assert store.asked("GET", "one.idx") == 1
-    with pytest.raises(tokpack.UsageError, match="its tokens lie on a store: read sequences"):
+    with pytest.raises(tokpack.UsageError, match="its tokens are on a store: read sequences"):
         _ = there.tokens
 
 
@@ -90,7 +90,7 @@ def test_commands_say_the_same(
     assert main(["stats", url, "-q", "--html", str(tmp_path / "page.html")]) == 0
     capsys.readouterr()
     assert main(["blend", url, "--seq-length", "128", "-o", "s3://texts/b.yaml"]) == 1
-    assert "only datasets are written to stores" in capsys.readouterr().err
+    assert "only datasets can be written to stores" in capsys.readouterr().err
 
 
 def test_a_virtual_dataset(store: Store, disk: Path, url: str, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_datasets_are_written_to_the_hub(
     """encode makes the repository and its card; merge and select add to both."""
     given = ("--tokenizer", tokenizer, "--workers", 1, "--keep", "all")
     said = run(there, tmp_path, "encode", texts, "-o", f"{ROOT}/en/wiki", *given)
-    assert "made the private repository owner/name" in said
+    assert "made the private dataset repository owner/name" in said
     files = there.repositories["owner/name"]
     assert there.private["owner/name"]
     right = [(tmp_path / f"right{end}").read_bytes() for end in (".bin", ".idx")]

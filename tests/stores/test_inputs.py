@@ -178,8 +178,8 @@ def test_objects_that_are_not_what_their_names_say(
     for named in ("odd", "odd/*l*"):
         caplog.clear()
         assert [one.name for one in discover([f"s3://texts/{named}"])] == ["s3://texts/odd/a.jsonl"]
-        assert "1 that are unfinished downloads" in caplog.text
-        assert "1 that are backups" in caplog.text
+        assert "unfinished downloads: 1" in caplog.text
+        assert "backups: 1" in caplog.text
     (source,) = discover(["s3://texts/data.json"], json_path="data")
     assert (source.format, source.json_path) == ("json", "data")
     assert discover(["s3://texts/twice.jsonl.gz"])[0].compression == "gz+gz"

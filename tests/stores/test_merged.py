@@ -108,7 +108,7 @@ def test_parts_are_within_the_limits_of_s3() -> None:
             for amount, part in zip(amounts, parts, strict=True)
             if not part.copied
         )
-    with pytest.raises(UsageError, match="10000 parts at most: merge some of them first"):
+    with pytest.raises(UsageError, match="allows 10000 parts: merge groups of them first"):
         upload.parts_of([Range(objects[0], 0, 100 * MIB)] * 10_001, "s3://t/one")
 
 
@@ -192,7 +192,7 @@ def test_a_virtual_one_beside_its_pieces(store: Store, disk: Path, sets: list[st
     assert (
         tokpack.verify("s3://texts/sets/v").tokens == MMapIndexedDataset(disk / "all").token_count
     )
-    with pytest.raises(UsageError, match="lies on a disk, where a dataset on a store cannot find"):
+    with pytest.raises(UsageError, match="is on a disk, and a dataset on a store cannot refer to"):
         tokpack.merge([disk / "a"], "s3://texts/sets/w", virtual=True)
 
 

@@ -172,7 +172,7 @@ def test_an_output_is_whole_or_absent(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     (tmp_path / "home").mkdir()
     (tmp_path / "home/letter").touch()
-    with pytest.raises(OutputError, match="is no folder that tokpack made"):
+    with pytest.raises(OutputError, match="is not a folder that tokpack made"):
         export(Memory(model_of()), tmp_path / "home", overwrite=True)
     assert (tmp_path / "home/letter").exists()
 

@@ -330,7 +330,7 @@ def test_a_run_and_its_steps(server: Server) -> None:
     numbers = re.findall(r'<th scope="row"><a [^>]*>(\d+)</a>', both)
     assert numbers == ["154", "155", "158", "159"]
     sample = server.get("5/sample?number=154").text
-    assert "taken by" in sample
+    assert "<p>in <a" in sample
     seen = re.search(r'href="[^"]*/(5/seen\?[^"]*)"', sample)
     assert seen
     steps = text_of(server, seen[1].replace("&amp;", "&"))
@@ -360,12 +360,12 @@ def test_what_cannot_be_served(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").touch()
     said = run("view", tmp_path / "other", code=1).stderr
-    assert "no dataset, blend or run lies in this folder" in said
+    assert "no dataset, blend or run in this folder" in said
     checkpoint = tmp_path / "run" / "step_00000002"
     checkpoint.mkdir(parents=True)
     for name in ("log.jsonl", "step_00000002/state.json"):
         (tmp_path / "run" / name).touch()
-    assert "a checkpoint; its run is" in run("view", checkpoint, code=1).stderr
+    assert "a checkpoint; open its run" in run("view", checkpoint, code=1).stderr
     assert "there is no folder" in run("view", tmp_path / "no" / "x", code=1).stderr
     (tmp_path / "one").mkdir()  # the dataset's inputs
     assert "give another --port" in run("view", tmp_path / "one", "--port", 99999, code=1).stderr

@@ -1,6 +1,4 @@
-"""Conversations: records become the text that a template makes of them, with what is trained of
-it.
-"""
+"""Conversations: records are rendered by a template, and the trained text is marked."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,4 +14,4 @@ __all__ = ["ChatOptions", "ConversationError", "Rendered", "RenderedTokens", "Tu
 def __getattr__(name: str) -> Any:
     if name not in ("RenderedTokens", "render"):
         raise AttributeError(f"module 'tokpack.chat' has no attribute {name!r}")
-    return getattr(import_module("tokpack.chat.tokens"), name)  # which needs jinja2
+    return getattr(import_module("tokpack.chat.tokens"), name)  # needs jinja2

@@ -1,4 +1,4 @@
-"""Calls of tools: their arguments in the form that a template takes, and whether it writes them."""
+"""Tool calls: arguments in the form that a template expects, and whether it writes them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def tried(value: str, content: str | None = "") -> list[Message]:
 
 
 def arguments_taken(mapping: str, text: str) -> str:
-    """The form in which a template takes arguments, by its texts for `tried`; "" if it takes
-    none.
-    """
+    """The form of arguments that a template expects, by its texts for `tried`; "" for none."""
     if not (mapping and text):
         return "mapping" if mapping else "text" if text else "as-is"
     as_json = f'"{_KEY}"'
@@ -54,7 +52,7 @@ def arguments_taken(mapping: str, text: str) -> str:
 
 
 def with_calls(message: Message, made: Callable[[Any], Any]) -> Message:
-    """The message with what is ``made`` of each of its calls."""
+    """The message with each of its calls replaced by ``made(call)``."""
     given = dict(message)
     for key in CALLS:
         if key in message:
@@ -79,9 +77,9 @@ def with_arguments(call: Any, kind: str, i: int) -> Any:
         if not isinstance(parsed, dict):
             raise ConversationError(
                 MALFORMED,
-                f"the arguments of {brief(function['name'])} in message {i} are no JSON object, "
-                f"and the template takes mappings: {brief(value)}; "
-                f"{option('tool_arguments', 'as-is')} gives them to it as they are",
+                f"the arguments of {brief(function['name'])} in message {i} are not a JSON object, "
+                f"but the template expects a mapping: {brief(value)}; "
+                f"{option('tool_arguments', 'as-is')} passes them as they are",
             )
         value = parsed
     made = {**function, "arguments": value}
@@ -89,10 +87,10 @@ def with_arguments(call: Any, kind: str, i: int) -> Any:
 
 
 def are_written(text: str, turn: Span, message: Message) -> bool:
-    """Whether the calls and the content of a message are certainly in its turn.
+    """Whether the calls and content of a message are certainly in its turn.
 
     They are if each name, and the content, is found there, and nothing else in the message has the
-    same text. A text that is there twice may belong to something else.
+    same text: a text that occurs twice may belong to something else.
     """
     piece, content = text[slice(*turn)], message.get("content") or ""
     if not isinstance(content, str):

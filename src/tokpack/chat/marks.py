@@ -1,8 +1,8 @@
 """Marks in messages, which show where in a rendered text their contents, thoughts and calls are.
 
-A mark is a number between two private characters, which occur in no text. Messages with marks are
-rendered once more. If the result without its marks is the text that was rendered before, the marks
-show exactly where everything is, whatever a template trims, moves or leaves out.
+A mark is a number between two private characters that occur in no text. Messages are rendered once
+more with marks. If the result without marks equals the earlier text, the marks show exactly where
+everything is, whatever a template trims, moves or drops.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Marks:
         self._text = ""
 
     def around(self, text: str, key: Hashable) -> str:
-        """The text with two marks, inside of its outer white space, because templates trim that."""
+        """The text with two marks inside its outer white space, which templates may trim."""
         core = text.strip()
         if not core:
             return text
@@ -58,7 +58,7 @@ class Marks:
         return text if is_trained else self.around(text, ("untrained", key))
 
     def call(self, call: Any, key: Hashable) -> Any:
-        """The call of a tool with a mark after its name, and the same mark in its arguments."""
+        """The tool call with a mark after its name, and the same mark in its arguments."""
         mark = _mark(self._new(key))
         function = call.get("function", call)
         marked = {**function, "name": f"{function.get('name', '')}{mark}"}
@@ -71,7 +71,7 @@ class Marks:
         return marked if function is call else {**call, "function": marked}
 
     def read(self, text: str) -> str:
-        """Read a rendered text. Returns it without its marks, whose places are then known."""
+        """The rendered text without its marks, whose places are noted."""
         pieces, at, size = [], 0, 0
         for one in _MARK.finditer(text):
             pieces.append(text[at : one.start()])
@@ -82,9 +82,7 @@ class Marks:
         return self._text
 
     def spans(self, key: Hashable) -> list[Span]:
-        """The spans of the texts of a key. If only the end of one was written, its span is
-        empty.
-        """
+        """The spans of the texts of a key, empty if only the end of a text was written."""
         spans = []
         for number in self._numbers.get(key, ()):
             if number + 1 not in self._places:
@@ -140,7 +138,7 @@ _MARKS = (
     ("<|channel>thought", "<channel|>"),
     ("<|channel|>analysis<|message|>", "<|end|>"),
 )
-HARMONY = "<|start|>assistant"  # after its thinking it begins another message
+HARMONY = "<|start|>assistant"  # begins another message after the thinking
 _PAIRS = [(re.escape(begin), re.escape(end)) for begin, end in _MARKS]
 _THINKING = re.compile(
     r"\s*(?:" + "|".join(f"{begin}(.*?){end}" for begin, end in _PAIRS) + r")"
@@ -157,8 +155,8 @@ _LONGEST_TAIL = 200  # characters after an answer that may be its end-of-turn to
 class Ends:
     """The tokens that end turns, as text; the longer ones first.
 
-    ``header`` is the beginning of an assistant's turn. It is set if turns have no tokens of their
-    own at the end: then a turn ends where that of somebody else begins, with its mark.
+    ``header`` is the beginning of an assistant's turn, if turns have no end tokens: then a turn
+    ends where the next one begins, with its mark.
     """
 
     def __init__(self, tokens: Iterable[str], *, header: str | None = None) -> None:
@@ -168,8 +166,8 @@ class Ends:
     def trim(self, text: str, begin: int, end: int) -> Span:
         """The end of a turn in text[begin:end] without its end token, and with it.
 
-        White space after the token is not part of the turn. A token that follows immediately ends
-        it, too. Without a token both ends are the same.
+        White space after the token is not part of the turn. A token directly after text[begin:end]
+        counts too. Without a token both ends are equal.
         """
         tail = text[max(begin, end - _LONGEST_TAIL) : end]
         last = end - len(tail) + len(tail.rstrip())
@@ -184,7 +182,7 @@ class Ends:
         return end, end + len(mark_at(text, end))
 
     def has(self, text: str, begin: int, end: int) -> bool:
-        """Whether a token in text[begin:end], or one that follows immediately, ends the turn."""
+        """Whether a token in or directly after text[begin:end] ends the turn."""
         last, with_token = self.trim(text, begin, end)
         return last < with_token
 
@@ -196,9 +194,9 @@ class Ends:
 
 
 class Answer(NamedTuple):
-    """What an assistant's message adds to a text after its generation prompt: [begin, end).
+    """The text of an assistant's message after its generation prompt: [begin, end).
 
-    ``closing`` is the mark that ends the thinking, if the prompt has begun one.
+    ``closing`` is the mark that ends the thinking, if the prompt began one.
     """
 
     begin: int
@@ -221,7 +219,7 @@ def last_mark(text: str) -> str:
 
 
 def prompts(prompt: str) -> list[tuple[str, str]]:
-    """The beginnings of an answer in a generation prompt, with the mark that ends a thinking.
+    """The prefixes of a prompt after which an answer may begin, each with its closing mark.
 
     Templates of models that always think begin the thinking in the prompt, and some drop it from
     answers. So an answer may begin after the whole prompt, or before the thinking in it.
@@ -243,10 +241,9 @@ def mark_at(text: str, begin: int) -> str:
 def thinking(
     text: str, begin: int = 0, end: int = sys.maxsize, closing: str = ""
 ) -> tuple[str, int]:
-    """The thinking at the beginning of a text, and where it ends; "" and the beginning if there is
-    none.
+    """The thinking at the beginning of a text, and where it ends; ("", 0) if there is none.
 
-    ``closing`` is the mark that ends a thinking which was begun before the text.
+    ``closing`` is the mark that ends a thinking begun before the text.
     """
     if closing:
         closed = text.find(closing, begin, end)
@@ -261,7 +258,7 @@ def thinking(
 def trained(text: str, span: Span, rules: Rules, closing: str = "") -> Span:
     """The trained part of an assistant's text.
 
-    ``closing`` is the mark that ends the thinking which the prompt has begun.
+    ``closing`` is the mark that ends a thinking begun in the prompt.
     """
     thinks, behind = thinking(text, *span, closing)
     wanted = rules.thinking if thinks.strip() else rules.empty_thinking

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from tokpack.chat.sandbox import Text
 
 
-# A template's syntax tree is read for what it tells about the template, then changed and compiled.
-# In the program, loops report where each of their rounds begins, and the most frequent operations
-# are calls without jinja2's detours.
+# A template's syntax tree is analysed, then changed and compiled. In the program, loops report
+# where each round begins, and the most frequent operations are direct calls, without jinja2's
+# detours.
 
 # The names of filters that are put into the tree; no template can write a name with spaces.
 SOME = "some length"
@@ -51,11 +51,11 @@ _DICT_NAMES = frozenset(dir(dict))
 
 
 class Syntax:
-    """What a template's tree tells before it is changed.
+    """Facts from a template's tree, before it is changed.
 
-    ``decides`` are the attributes of namespaces, (name, attribute), that decide the generation
-    prompt and the text after all messages: empty if these are always the same, None if more may
-    decide them. ``generation``: there are generation blocks. ``reads_parts``: the template loops
+    ``decides`` are the attributes of namespaces, (name, attribute), that determine the generation
+    prompt and the text after all messages: empty if these never change, None if they may depend on
+    more. ``generation``: there are generation blocks. ``reads_parts``: the template loops
     over the parts of a content. ``asks_for_none``: it tests whether a content is none.
     """
 
@@ -86,7 +86,7 @@ class Syntax:
                 node.name = "None"  # in a macro or variable its place in the text is not known
 
     def watch(self) -> None:
-        """Let the loops that write messages report the values of ``decides`` in each round."""
+        """Make the loops that write messages report the values of ``decides`` in each round."""
         for loop in self._loops if self.decides else ():
             values = [
                 nodes.Getattr(nodes.Name(n, "load"), a, "load") for n, a in self.decides or ()
@@ -95,10 +95,10 @@ class Syntax:
             loop.body.insert(0, nodes.ExprStmt(call, lineno=loop.lineno))
 
     def _prompts(self, body: list[Any]) -> int | None:
-        """The number of conditions on a prompt that only ``_found``, and no message, can decide.
+        """The number of conditions on a prompt that depend only on ``_found``, not on messages.
 
-        They are after the loop that writes messages, or at its end under ``loop.last``. None if
-        anything else may decide what is written there.
+        They are after the loop that writes messages, or at its end under ``loop.last``. None if the
+        text there may depend on anything else.
         """
         loops = [i for i, node in enumerate(body) if _has_writing_loop(node)]
         if not loops:
@@ -145,7 +145,7 @@ class Syntax:
 
 
 def _bound(tree: nodes.Template) -> set[str]:
-    """The variables that messages may decide: those that are set from more than given variables."""
+    """The variables that may depend on messages: not set from given variables alone."""
     stored = [n.name for n in tree.find_all(nodes.Name) if n.ctx in ("store", "param")]
     bound = {*stored, *(m.name for m in tree.find_all(nodes.Macro)), _MESSAGES}
     for one in tree.body:  # in order
@@ -213,7 +213,7 @@ def _is_content(node: nodes.Node) -> bool:
 
 
 def _direct(body: list[nodes.Node]) -> Iterator[nodes.Node]:
-    """The statements whose text goes directly to the output, not through a variable or a macro."""
+    """The statements that write directly to the output, not through a variable or macro."""
     for node in body:
         yield node
         if not isinstance(node, _BUFFERED):
@@ -242,9 +242,7 @@ class Watcher(NodeTransformer):
         return node
 
     def visit_Assign(self, node: Any) -> Any:  # noqa: N802
-        """Report that an attribute of a namespace is set, because that outlasts the round of a
-        loop.
-        """
+        """Report that an attribute of a namespace is set, which outlasts a round of a loop."""
         node = self.generic_visit(node)
         if isinstance(node.target, nodes.NSRef) or node.target.find(nodes.NSRef):
             return [node, code("direct_effect()", node.lineno)]
@@ -253,9 +251,9 @@ class Watcher(NodeTransformer):
     visit_AssignBlock = visit_Assign  # noqa: N815
 
     def visit_Compare(self, node: Any) -> Any:  # noqa: N802
-        """A comparison of a length with 0 only asks whether there is any message.
+        """A comparison of a length with 0 only tests whether there is a message.
 
-        So it is no look at the number of messages, which all of them would decide.
+        So it does not count as reading the number of messages, which depends on all of them.
         """
         node = self.generic_visit(node)
         counted, (first, *others) = node.expr, node.ops
@@ -266,9 +264,9 @@ class Watcher(NodeTransformer):
         return node
 
     def visit_And(self, node: Any) -> Any:  # noqa: N802
-        """Test first in a condition whether there is to be a prompt.
+        """Evaluate the test for a prompt first in a condition.
 
-        If there is none, the other side, such as ``loop.last``, is not looked at.
+        Without a prompt, the other side, such as ``loop.last``, is then not read.
         """
         node = self.generic_visit(node)
         first, then = node.left, node.right
@@ -286,9 +284,7 @@ class Writer(CodeGenerator):
     """Generates Python in which the most frequent operations are calls of ``direct`` functions."""
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Any) -> None:  # noqa: N802
-        """An attribute. On a mapping it is a key, unless mappings have an attribute of that
-        name.
-        """
+        """An attribute; of a mapping, a key, unless mappings have this attribute."""
         is_method = node.attr in _DICT_NAMES
         is_dict = not is_method and self._of_dict(node.node, node.attr, frame)
         self.write("direct_attribute(" if is_method else "direct_key(")
@@ -303,10 +299,9 @@ class Writer(CodeGenerator):
         self.write(")" * is_dict)
 
     def _of_dict(self, node: nodes.Node, key: str, frame: Any) -> bool:
-        """Write the beginning of an expression: the value of a key, if a variable is a dict with
-        it.
+        """Write ``the value of a key if a variable is a dict with it, else``.
 
-        What holds otherwise must be written next. Returns whether anything was written.
+        The caller must write the rest. Returns whether anything was written.
         """
         if not isinstance(node, nodes.Name) or node.name == "loop":
             return False
@@ -369,7 +364,7 @@ class Program:
             ) from None
         except MemoryError:
             raise
-        except Exception as error:  # constant expressions are computed here, and may fail
+        except Exception as error:  # constant expressions are evaluated here, and may fail
             raise UsageError(
                 f"{where}: the chat template cannot be compiled: {first_line(error)}"
             ) from None
@@ -401,7 +396,7 @@ class Program:
         }
 
     def _each(self, value: Any, *, writes: bool) -> Any:
-        """The object that a loop goes through: messages are replaced by ones that report rounds."""
+        """The object of a loop: messages are wrapped so that they report rounds."""
         if value.__class__ is Messages:
             return Rounds(value, writes=writes)
         if writes and value.__class__ is list and value:
@@ -413,7 +408,7 @@ class Program:
         self._loops.run.states.append(values)
 
     def _effect(self) -> None:
-        """Note that something was set that outlasts the round of a loop."""
+        """Note that something was set that outlasts a round of a loop."""
         self._loops.run.effect()
 
     def _generation(self, begins: bool) -> None:
@@ -429,12 +424,12 @@ class Program:
         return plain_environment(self._day).from_string(self.source)
 
     def plain_text(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> str:
-        """The text of messages by jinja2 alone, which `run` must equal; or why it fails."""
+        """The text from jinja2 alone, which `run` must match; or why it fails."""
         try:
             return self._plain.render({**variables, "messages": messages, PROMPT: False})
         except MemoryError:
             raise
-        except Exception as error:  # only jinja2 alone fails, and not `run`: that differs, too
+        except Exception as error:  # if only jinja2 fails, that is a difference, too
             return f"{type(error).__name__}: {first_line(error)}"
 
     def run(
@@ -451,7 +446,7 @@ class Program:
         add = run.pieces.append
         try:
             for piece in self._write(Context(self._environment, values, None, self._blocks)):
-                add(piece)  # one by one, because loops note the number of pieces so far
+                add(piece)  # one by one: loops note the number of pieces so far
             text = run.text()
         except SecurityError as error:
             raise ConversationError(UNSAFE, first_line(error)) from None
@@ -460,7 +455,7 @@ class Program:
         except RecursionError:
             raise ConversationError("the template fails", "it calls itself without end") from None
         except Exception as error:  # the template may do anything to the values of a record
-            if type(error) is TemplateError:  # raised by the template itself, with its own words
+            if type(error) is TemplateError:  # raised by the template itself
                 raise ConversationError("refused by the template", first_line(error)) from None
             name = type(error).__name__
             raise ConversationError("the template fails", f"{name}: {first_line(error)}") from None

@@ -1,4 +1,4 @@
-"""Records of other programs become conversations: messages, and what a template gets besides."""
+"""Records of other programs -> conversations: messages, and other input of a template."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def parsed(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ConversationError(MALFORMED, f"{what} are no JSON: {brief(text)}") from None
+        raise ConversationError(MALFORMED, f"{what} are not JSON: {brief(text)}") from None
 
 
 class NoJson(str):
-    """Stands for a value that JSON cannot have; it is the name of the type."""
+    """Stands for a value that JSON cannot have: the name of its type."""
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """The value with types of JSON only: nothing else may be given to a template.
+    """The value with JSON types only: templates must not get anything else.
 
-    A value of another type, such as a date, becomes a NoJson if it is the value itself or under one
-    of its keys: templates do not read such a key beside the content of a message. ConversationError
-    for one deeper inside: in arguments of calls, in tools.
+    Another type, such as a date, becomes a NoJson at the top or directly under a key, where
+    templates do not read it. ConversationError for one deeper inside: in arguments of calls, in
+    tools.
     """
     if value is None or value.__class__ in (str, int, float, bool):
         return value
@@ -61,7 +61,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         if wrong := [key for key in value if not isinstance(key, str)]:
             raise ConversationError(
-                MALFORMED, f"it has the key {brief(wrong[0])}, which is no text"
+                MALFORMED, f"it has the key {brief(wrong[0])}, which is not text"
             )
         return {str(key): plain(one, depth + 1) for key, one in value.items()}
     if hasattr(value, "tolist"):  # an array or a number of numpy
@@ -70,14 +70,16 @@ def plain(value: Any, depth: int = 0) -> Any:
         return [plain(one, depth + 1) for one in value]
     if depth > 1:
         kind = type(value).__name__
-        raise ConversationError(MALFORMED, f"it has a value of the type {kind}, which is no JSON")
+        raise ConversationError(
+            MALFORMED, f"it has a value of the type {kind}, which JSON does not have"
+        )
     return NoJson(f"<{type(value).__name__}>")
 
 
 Message = dict[str, Any]
 
-# The flags of a message, or of a part of its content, that are 0 if it is not trained: in OpenAI,
-# axolotl, ms-swift, verl, and the usual values of axolotl's message_field_training.
+# Flags of a message, or of a part of its content, that are 0 if it is not trained: in OpenAI,
+# axolotl, ms-swift, verl, and usual values of axolotl's message_field_training.
 FLAGS = (
     "weight",
     "train",
@@ -108,10 +110,10 @@ _HH = re.compile(r"\n\n(Human|Assistant):")  # Anthropic's hh-rlhf has a convers
 
 
 class Note(NamedTuple):
-    """What a message says about training in parts.
+    """Which parts of a message are trained.
 
-    ``parts`` are those of its content and of its reasoning, by its keys. If ``thinks`` is false,
-    its thinking is not trained.
+    ``parts`` are those of its content and reasoning, by key. If ``thinks`` is false, its thinking
+    is not trained.
     """
 
     message: Message
@@ -120,10 +122,10 @@ class Note(NamedTuple):
 
 
 class MessageReader:
-    """Reads messages. ``notes`` are what is known about some of them and is not for templates.
+    """Reads messages. ``notes`` are facts about some of them that templates do not get.
 
-    ``parts`` are the roles for which the template takes contents of parts, true if it takes only
-    these. With ``none`` a content may be none.
+    ``parts`` are the roles whose content may be a list of parts, true if it must be. With ``none``
+    a content may be none.
     """
 
     def __init__(self, roles: Mapping[str, str], *, parts: Mapping[str, bool], none: bool) -> None:
@@ -139,7 +141,7 @@ class MessageReader:
         if isinstance(raw, str):
             raw = parsed(raw, "the messages")
         if not isinstance(raw, Iterable) or isinstance(raw, Mapping):
-            raise ConversationError(NO_CONVERSATION, f"{brief(raw)} is no list of messages")
+            raise ConversationError(NO_CONVERSATION, f"{brief(raw)} is not a list of messages")
         messages = [self._message(one, i) for i, one in enumerate(raw)]
         if self._has_calls:
             self._has_calls = False
@@ -147,12 +149,12 @@ class MessageReader:
         return messages
 
     def turns(self, value: Any, role: str) -> list[Message]:
-        """The messages of a text by ``role``, or of a list of messages; none for nothing."""
+        """The messages in a list, or one of ``role`` for a text; none for an empty value."""
         raw = as_messages(value, role)
         return self.read(raw) if raw else []
 
     def _message(self, raw: Any, i: int) -> Message:
-        if raw.__class__ is dict and len(raw) == 2:  # a short way for nearly all messages
+        if raw.__class__ is dict and len(raw) == 2:  # fast path for nearly all messages
             role, content = raw.get("role"), raw.get("content")
             if role.__class__ is str and content.__class__ is str and role in self._plain_roles:
                 return {"role": self._plain_roles[role], "content": content}
@@ -171,7 +173,7 @@ class MessageReader:
         if our_role is None:
             raise ConversationError(
                 UNKNOWN_ROLE,
-                f"message {i} is by {brief(role)}: say which role that is, "
+                f"message {i} has the role {brief(role)}: map it to a known role, "
                 f"{option('role_map', f'{role}=user')}",
             )
         message["role"] = our_role
@@ -189,7 +191,7 @@ class MessageReader:
         return message
 
     def _content(self, message: Message, content: Any, i: int) -> None:
-        """Check and convert a content of parts, or one that is none."""
+        """Check and convert a content that is a list of parts, or none."""
         if content is None:
             if not any(message.get(key) for key in _SPEECH):
                 raise ConversationError(MALFORMED, f"message {i} has no content")
@@ -207,7 +209,7 @@ class MessageReader:
             raise ConversationError(MALFORMED, f"message {i} has the content {brief(content)}")
 
     def _rest(self, message: Message, i: int) -> None:
-        """Convert what a message has besides role and content."""
+        """Convert the keys of a message besides role and content."""
         for key, value in message.items():
             if key.startswith(_MEDIA) and value:
                 raise ConversationError(MEDIA, f"message {i} has {key}")
@@ -215,7 +217,7 @@ class MessageReader:
         if misplaced and (i or message["role"] not in ("system", "developer")):
             raise ConversationError(
                 MALFORMED,
-                f"message {i} has {misplaced[0]}: put them beside the messages, under tools",
+                f"message {i} has {misplaced[0]}: put them into the record, under tools",
             )
         reasoning = next((message[key] for key in REASONING if key in message), None)
         if isinstance(reasoning, NoJson):
@@ -230,12 +232,12 @@ class MessageReader:
         if message.get("tool_responses") and message["role"] == "assistant":
             raise ConversationError(
                 MALFORMED,
-                f"message {i} has tool_responses, which no assistant writes: make them messages of "
-                "the role tool",
+                f"message {i} of the assistant has tool_responses: make them messages of the role "
+                "tool",
             )
 
     def _note(self, message: Message, key: str, parts: list[Part]) -> None:
-        """Note which parts are not trained; and a thinking none of whose parts is trained."""
+        """Note untrained parts, and a thinking without trained parts."""
         if all(is_trained for _, is_trained in parts):
             return
         first = next((i for i, part in enumerate(parts) if part[1]), len(parts))
@@ -247,9 +249,9 @@ class MessageReader:
 
 
 def as_messages(value: Any, role: str) -> list[Any]:
-    """A text as the message of a role, or as those of Human and Assistant; messages as they are.
+    """A text as one message of a role, or as messages of Human and Assistant; messages as they are.
 
-    A text may also be the JSON of messages, as in a table of texts.
+    A text may also be messages in JSON, as in a table of texts.
     """
     if isinstance(value, str) and _HH.match(value):
         parts = _HH.split(value)[1:]
@@ -295,15 +297,15 @@ def is_untrained(one: Mapping[str, Any], what: str) -> bool:
             if value not in (0, 1):
                 raise ConversationError(
                     MALFORMED,
-                    f"{what} has the {key} {brief(value)}: 0 and 1 say whether it is trained, and "
-                    f"{option('weight_key', 'KEY')} names a conversation's weight",
+                    f"{what} has the {key} {brief(value)}: expected 0 or 1, for whether it is "
+                    f"trained; for the weight of a conversation use {option('weight_key', 'KEY')}",
                 )
             says.append(value)
         elif _FLAG_LIKE.search(key) and not isinstance(value, str) and value not in ([], {}):
             raise ConversationError(
                 MALFORMED,
-                f"{what} has {key}, which may say that it is not trained: say that with train, "
-                "which is 0 or 1, of a message or of a part of its content, or leave it out",
+                f"{what} has {key}, which may mean that it is not trained: set train to 0 or 1 in "
+                "the message, or in a part of its content, or leave it out",
             )
     return 0 in says
 
@@ -324,7 +326,7 @@ def _part(part: Any, i: int) -> Part:
 
 
 def _read_call(message: Message, i: int) -> None:
-    """Convert a message whose content is a call to one with tool calls; its thinking stays."""
+    """Convert a message with a call as its content to one with tool calls; thinking stays."""
     message["role"] = _CALL
     said = message.pop("content", None)
     if isinstance(said, str):
@@ -339,7 +341,7 @@ def _read_call(message: Message, i: int) -> None:
 
 
 def _read_calls(message: Message, i: int) -> None:
-    """Convert the calls of a message under all keys of calls; nothing is no call."""
+    """Convert the calls of a message, under all keys for calls; empty values are dropped."""
     for key in CALLS:
         if key not in message:
             continue
@@ -348,7 +350,7 @@ def _read_calls(message: Message, i: int) -> None:
             many = calls if isinstance(calls, list) else [calls]
             if isinstance(calls, list) != (key == "tool_calls") or not _are_calls(many):
                 raise ConversationError(
-                    MALFORMED, f"message {i} has {key} that are none: {brief(calls)}"
+                    MALFORMED, f"message {i} has {key} that are not tool calls: {brief(calls)}"
                 )
             message[key] = calls
 
@@ -365,9 +367,7 @@ def _are_calls(calls: list[Any]) -> bool:
 
 
 def _with_calls_in_turns(messages: list[Message]) -> list[Message]:
-    """The messages, with those that are calls by their role joined to the turn before, if it is
-    one.
-    """
+    """The messages, with calls that are messages of their own joined to the turn before."""
     turns: list[Message] = []
     for i, one in enumerate(messages):
         if one["role"] != _CALL:
@@ -404,14 +404,14 @@ EMPTY = "empty conversation"  # reasons of ConversationError
 NO_NUMBER = "no number"
 
 MOST_MESSAGES = 100_000
-OWN = "chat_template_kwargs of this record"  # among the variables; no template can use the name
+OWN = "chat_template_kwargs of this record"  # a variable that no template can name
 _FORMS = {
     "prompt and completion": ("prompt", "completion"),
     "alpaca": ("instruction", "output"),
 }
 _REJECTED = frozenset(rejected for _, rejected in PAIRS)
-# The keys of what precedes both answers of a pair; the first that exists is taken. ``input`` and
-# ``history`` may belong to an instruction.
+# Keys of the prompt of a pair; the first existing one is used. ``input`` and ``history`` may belong
+# to an instruction.
 _PROMPTS = ("prompt", *LISTS, "instruction", "question", "query", "input", "context", "history")
 _SEEN = frozenset(["image", "images", "video", "videos", "audio", "audios", *FLAGS])
 _TOOLS = frozenset(TOOLS)
@@ -422,13 +422,13 @@ _LEAST_WEIGHT, _MOST_WEIGHT = 2.0**-24, 65504.0  # the limits of float16
 
 @dataclass(slots=True)
 class Conversation:
-    """Messages, with what a template gets besides.
+    """Messages, and other input of a template.
 
-    Messages before ``first_trained`` are a prompt and not trained; neither are those in
-    ``untrained``, nor the thinking of those in ``thoughtless``. ``parts`` has, by number of message
-    and key, the parts of texts if some are not trained. ``special`` are messages with more than a
-    role and a content that is trained as a whole. ``variables`` are for the template, in addition
-    to those of the request.
+    Not trained are messages before ``first_trained``, a prompt, messages in ``untrained``, and the
+    thinking of messages in ``thoughtless``. ``parts`` has, by message number and key, the parts of
+    texts that are trained only in part. ``special`` are messages with more than a role and a
+    content that is trained as a whole. ``variables`` go to the template, in addition to the
+    request's.
     """
 
     messages: list[Message]
@@ -442,10 +442,9 @@ class Conversation:
 
 
 class RecordReader:
-    """Reads records as a request says; what it leaves open is found in each record.
+    """Reads records as a request says; what it leaves open is detected in each record.
 
-    ``parts`` are the roles for which the template takes contents of parts, true if it takes only
-    these. With ``none`` a content may be none.
+    ``parts`` and ``none`` are as for MessageReader.
     """
 
     def __init__(self, options: ChatOptions, *, parts: Mapping[str, bool], none: bool) -> None:
@@ -481,7 +480,7 @@ class RecordReader:
         return conversations
 
     def _complete(self, one: Conversation, record: Mapping[str, Any]) -> None:
-        """Add to a conversation what its record says about it as a whole."""
+        """Add to a conversation what its record says about the whole of it."""
         messages, notes = one.messages, self._reader.notes
         if not messages:
             raise ConversationError(EMPTY)
@@ -509,9 +508,10 @@ class RecordReader:
         """Questions with their answers as messages."""
         said = list(chain.from_iterable(turns))
         if wrong := [one for one in said if not isinstance(one, str)]:
-            # There may be two answers: LLaMA-Factory once had pairs under output.
+            # There may be two answers: LLaMA-Factory once stored pairs under output.
             raise ConversationError(
-                MALFORMED, f"it has {brief(wrong[0])} where a question or an answer is a text"
+                MALFORMED,
+                f"it has {brief(wrong[0])} instead of the text of a question or an answer",
             )
         roles = cycle(("user", "assistant"))
         return self._reader.read([{"role": next(roles), "content": one} for one in said])
@@ -537,7 +537,7 @@ class RecordReader:
         if not names and not whole:
             raise ConversationError(
                 NO_CONVERSATION,
-                f"nothing is before its answers: {_keys(record)}; name that of the prompt with "
+                f"it has no prompt before its answers: {_keys(record)}; name the prompt's key with "
                 f"{option('prompt_key', 'KEY')}",
             )
         before: list[Message] = []
@@ -552,18 +552,21 @@ class RecordReader:
                 is_in = all(_begins_with(one, before) for one in whole)
             if not is_in or (not asks and len(whole) < len(answers)):
                 said = brief(before[-1].get("content") if before else "")
-                raise _unclear(name, f"has {said} last, which its answers do not answer")
-        elif len(whole) == 1:  # the other is an answer alone: ms-swift's rejected_response
+                raise _unclear(name, f"ends with {said}, which its answers do not answer")
+        elif len(whole) == 1:  # the other is just an answer: ms-swift's rejected_response
             users = [i for i, message in enumerate(whole[0]) if message["role"] == "user"]
             before = whole[0][: users[-1] + 1] if users else []
         said = "\n".join(_texts([before, answers])) if names else ""
         for name in names:
             if lost := next((text for text in _texts(record[name]) if text not in said), None):
-                raise _unclear(name, f"has {brief(lost)}, which is nowhere else in it")
+                raise _unclear(
+                    name,
+                    f"has {brief(lost)}, which would be lost: it is nowhere else in the record",
+                )
         return before
 
     def _prompt(self, record: Mapping[str, Any], name: str) -> list[Message]:
-        """The question under a key of a record, after what the record says was before."""
+        """The question under a key of a record, after the earlier messages in the record."""
         value = _instruction(record) if name == "instruction" else record[name]
         is_text = isinstance(value, str) and name != "history"
         earlier = self._talk(_history(record)) if is_text else []
@@ -578,7 +581,7 @@ def pair_of(record: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def detect(records: Iterable[Mapping[str, Any]], options: ChatOptions) -> str:
-    """The form in which records have conversations, in a phrase; "" if none has one."""
+    """The form of conversations in records, in a phrase; "" if there are none."""
     forms = []
     for record in records:
         try:
@@ -618,7 +621,7 @@ def _form(record: Mapping[str, Any], options: ChatOptions) -> str:
 
 
 def _asked(record: Mapping[str, Any], key: str) -> Any:
-    """The value under a key that was asked for. ConversationError if a record has none."""
+    """The value under a requested key. ConversationError if a record has none."""
     value = value_at(record, key)
     if value is None:
         raise ConversationError(NO_CONVERSATION, f"it has no {key}: {_keys(record)}")
@@ -643,7 +646,7 @@ def _is_prompt(value: Any) -> bool:
 
 
 def _is_whole(messages: list[Message]) -> bool:
-    """Whether the messages of an answer begin with what it answers."""
+    """Whether an answer includes the messages that it answers."""
     others = (one["role"] for one in messages if one["role"] not in ("system", "developer"))
     return next(others, "assistant") != "assistant"
 
@@ -666,7 +669,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _instruction(record: Mapping[str, Any]) -> str:
-    """The question in Alpaca's form: an instruction, with its input."""
+    """A question in Alpaca's form: an instruction, with its input."""
     questions = [one for one in (record["instruction"], record.get("input")) if one]
     if wrong := [one for one in questions if not isinstance(one, str)]:
         raise ConversationError(MALFORMED, f"its instruction or input is {brief(wrong[0])}")
@@ -680,7 +683,7 @@ def _history(record: Mapping[str, Any]) -> list[Any]:
         not isinstance(turn, list) or len(turn) != 2 for turn in history
     ):
         raise ConversationError(
-            MALFORMED, f"its history is no list of questions with answers: {brief(history)}"
+            MALFORMED, f"its history is not a list of questions and answers: {brief(history)}"
         )
     return history
 
@@ -694,15 +697,15 @@ def _refuse_beside(record: Mapping[str, Any]) -> None:
         if key in FLAGS and (value is False or isinstance(value, list)):
             raise ConversationError(
                 MALFORMED,
-                f"its {key} is {brief(value)}: say in each message whether that is trained, or "
+                f"its {key} is {brief(value)}: mark each message as trained or not, or "
                 f"leave such records out with {option('where', key)}",
             )
 
 
 def _variables(record: Mapping[str, Any], messages: list[Message]) -> dict[str, Any]:
-    """What a record has for the template: tools, documents, and chat_template_kwargs.
+    """The template's variables in a record: tools, documents, chat_template_kwargs.
 
-    Tools in a first message are removed from it.
+    Tools in the first message are removed from it.
     """
     variables: dict[str, Any] = {}
     extra = record.get("chat_template_kwargs")
@@ -734,10 +737,10 @@ def _variables(record: Mapping[str, Any], messages: list[Message]) -> dict[str, 
 
 
 def _list(value: Any, what: str) -> list[Any]:
-    """A list, or that of its JSON, or with each of its texts parsed as JSON."""
+    """A list, also one in JSON, with its texts parsed as JSON."""
     value = read_json(plain(value), what)
     if value is not None and not isinstance(value, list):
-        raise ConversationError(MALFORMED, f"{what} are no list: {brief(value)}")
+        raise ConversationError(MALFORMED, f"{what} are not a list: {brief(value)}")
     return value or []
 
 
@@ -758,13 +761,13 @@ def _weight(record: Mapping[str, Any], key: str) -> float:
     if weight < 0 or weight > _MOST_WEIGHT or 0 < weight < _LEAST_WEIGHT:
         raise ConversationError(
             "no weight",
-            f"{key} is {weight}: float16 has 0 and {_LEAST_WEIGHT} to {_MOST_WEIGHT:.0f}",
+            f"{key} is {weight}: expected 0, or {_LEAST_WEIGHT} to {_MOST_WEIGHT:.0f} (float16)",
         )
     return weight
 
 
 def number_of(value: Any, name: str) -> float:
-    """A value that must be a number, as float. ConversationError."""
+    """A number as float. ConversationError for any other value."""
     try:
         number = float(value)
     except (OverflowError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""A conversation as text, with the spans of its turns and of what is trained."""
+"""A conversation as text, with the spans of its turns and of trained text."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ class Rendered(NamedTuple):
     """The text of a conversation, as a template renders it.
 
     ``trained`` are spans of characters [begin, end) in ``text``, ascending, disjoint and not empty.
-    ``turns`` are as in Turn. ``weight`` is that of its trained tokens. ``begins`` are the
-    characters at which trained answers begin. The template has not written the thinking of
-    ``thoughts_unwritten`` of these, ``messages_unwritten``, and the texts beside calls of
-    ``contents_unwritten`` messages. ``stops_untrained`` answers end without a trained token that
-    ends a turn.
+    ``weight`` is that of trained tokens. ``begins`` are the characters at which trained answers
+    begin. The other fields count what the template left out: the thinking of ``thoughts_unwritten``
+    answers, ``messages_unwritten``, and the texts beside calls of ``contents_unwritten`` messages;
+    and ``stops_untrained`` answers, which end without a trained end-of-turn token.
     """
 
     text: str
@@ -52,9 +51,9 @@ SURROGATE = "a lone surrogate"
 
 
 class ConversationError(ValueError):
-    """The reason why a record is no conversation that can be used; it is counted by ``reason``.
+    """Why a record is not a usable conversation.
 
-    ``reason`` is one of a few phrases; the message tells what is wrong with this record.
+    ``reason`` is one of a few phrases by which these are counted; the message is about this record.
     """
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -63,7 +62,7 @@ class ConversationError(ValueError):
 
     @property
     def text(self) -> str:
-        """The message, with its options in the form that `worded` takes."""
+        """The message, with options in the form for `worded`."""
         return str(self.args[0])
 
     def __str__(self) -> str:
@@ -71,7 +70,7 @@ class ConversationError(ValueError):
 
 
 def not_found(i: int) -> ConversationError:
-    """The error for a message whose place in the text is not known."""
+    """The error for a message with an unknown place in the text."""
     return ConversationError(
         "a turn is not found", f"the template does not show where message {i} begins and ends"
     )
@@ -106,16 +105,16 @@ _CHOICES = {"rewriting": Rewriting, "truncate": Truncate, "tool_arguments": Tool
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """How conversations become tokens and a mask; all of it decides bytes.
+    """How conversations become tokens and a mask; every option here affects bytes.
 
     ``template`` is the text of a chat template, or the name of one of the tokenizer's; None: its
-    own. ``variables`` are given to it in addition to the messages. ``loss`` is ``assistant``,
-    ``all``, ``last`` (the last turn of an assistant), or roles separated by commas. ``max_length``
-    is in tokens; ``truncate`` says how a longer conversation is treated. ``pairs`` are the keys of
-    the preferred and of the rejected answer; ``prompt_key`` is that of what precedes both, "" if
-    nothing does. ``tool_arguments`` is the form in which the template gets the arguments of calls.
-    With ``append_eot`` an answer at the end of a text gets the token that ends its turn, if the
-    template writes that only with the next message.
+    own. ``variables`` are given to it besides the messages. ``loss`` is ``assistant``, ``all``,
+    ``last`` (the last turn of an assistant), or roles separated by commas. ``max_length`` is in
+    tokens; ``truncate`` says what happens to longer conversations. ``pairs`` are the keys of the
+    preferred and the rejected answer, ``prompt_key`` is the key of their prompt, "" for none.
+    ``tool_arguments`` is the form of calls' arguments for the template. With ``append_eot`` an
+    answer at the end of a text gets its end-of-turn token, if the template writes that only with
+    the next message.
     """
 
     template: str | None = None

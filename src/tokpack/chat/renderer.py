@@ -1,4 +1,4 @@
-"""Records become rendered conversations, with what is trained of them."""
+"""Records -> rendered conversations, with the spans of trained text."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 class Document:
     """A conversation as text while it is being made, and the places of its messages in it.
 
-    ``again`` renders other messages in place of these, with some variables. ``answers`` are the
-    messages of an assistant that are to be trained, ``others`` those of other roles. Messages that
-    are not written are counted from ``first`` on: another document has the earlier ones, too.
-    ``begins`` are the places where trained answers begin.
+    ``again`` renders other messages instead, with some variables. ``answers`` are the assistant
+    messages to train, ``others`` those of other roles. Unwritten messages are counted from
+    ``first`` on, because an earlier document has counted the ones before. ``begins`` are where
+    trained answers begin.
     """
 
     whole: Text
@@ -63,9 +63,9 @@ class Document:
 
     @cached_property
     def marks(self) -> Marks | None:
-        """The places of contents, thoughts and calls; None if the template does not show them.
+        """The places of contents, thoughts and calls, or None if they cannot be found.
 
-        Messages that are just a text that is trained as a whole get no marks.
+        Messages with just one text, trained as a whole, get no marks.
         """
         marks, parts = Marks(), self.conversation.parts
         marked = [
@@ -81,9 +81,7 @@ class Document:
         return marks if text == self._first_text else None
 
     def calls(self, i: int) -> list[list[int]]:
-        """The places of each call of a message: its marks, or its id, if that is found on its
-        own.
-        """
+        """The places of each call of a message: of its marks, or else of a unique id."""
         calls, text, turn = calls_of(self.messages[i]), self.whole.text, self.whole.turn(i)
         ids = [call.get("id") for call in calls]
         places = []
@@ -105,17 +103,15 @@ class Document:
             if len(found) != wanted or any(begin == end for begin, end in found):
                 raise ConversationError(
                     MALFORMED,
-                    f"message {i} has a part of its {key} that is not trained, and where that is "
-                    "in what the template writes is not known: leave out the whole message, with "
-                    "train, or its thinking, with an own part",
+                    f"message {i} has a part of its {key} that is not trained, and its place in "
+                    "the rendered text is not known: set train to 0 for the whole message, or put "
+                    "its thinking into a part of its own",
                 )
             spans += found
         return spans
 
     def check_thoughtless(self, i: int, spans: list[Span]) -> None:
-        """Raise ConversationError if the thinking of message i is trained although it should not
-        be.
-        """
+        """Raise ConversationError if the thinking of message i would be trained by mistake."""
         thought = str(self.messages[i].get("reasoning_content") or "").strip()
         if not any(thought and self.whole.text.find(thought, *one) >= 0 for one in spans):
             return
@@ -123,22 +119,22 @@ class Document:
         if any(b < last and first < e for b, e in found for first, last in spans):
             raise ConversationError(
                 OUTSIDE,
-                f"what message {i} thinks, {brief(thought)}, is not to be trained, and the "
-                "template writes it between marks that are not known: put {% generation %} and "
-                "{% endgeneration %} around what is, in a copy of the template",
+                f"the thinking of message {i}, {brief(thought)}, must not be trained, but the "
+                "template writes it between unknown marks: in a copy of the template, put "
+                "{% generation %} and {% endgeneration %} around what is trained",
             )
 
     def drops_thinking(self, i: int) -> bool:
-        """Whether the thinking of an answer is not in its turn.
+        """Whether the thinking of an answer is missing in its turn.
 
-        ConversationError if its calls are not: the rest would be learned as the answer.
+        ConversationError if its calls are missing: the rest would be trained as the answer.
         """
         message, text = self.messages[i], self.whole.text
         if have_calls(message) and (name := self._missing_call(i)):
             raise ConversationError(
                 "tool calls are not written",
                 f"the template leaves out the call of {brief(name)} in message {i}: the rest "
-                "would be learned as its answer: give a template for tools, "
+                "would be trained as its answer: give a template for tools, "
                 f"{option('chat_template', 'FILE')}, or leave such records out",
             )
         content = message.get("content") or ""
@@ -149,7 +145,7 @@ class Document:
         return isinstance(thought, str) and text.find(thought.strip(), *turn) < 0
 
     def _missing_call(self, i: int) -> str | None:
-        """The name of a call of a message that is not written, or None."""
+        """The name of an unwritten call of a message, or None."""
         message, text, turn = self.messages[i], self.whole.text, self.whole.turn(i)
         if turn is not None and are_written(text, turn, message):
             return None
@@ -163,7 +159,7 @@ class Document:
         return None
 
     def drops_content(self, i: int) -> bool:
-        """Whether the text of a message beside its calls is not written."""
+        """Whether the text of a message beside its calls is missing."""
         text, turn, message = self.whole.text, self.whole.turn(i), self.messages[i]
         said = [one for one in texts_of(message) if one.strip()] if have_calls(message) else []
         if not said or (turn is not None and are_written(text, turn, message)):
@@ -198,9 +194,9 @@ def _marked(marks: Marks, i: int, message: Message, parts: Mapping[str, list[Par
     return marked
 
 
-_ALWAYS_CHECKED = 16  # for so many first conversations turns are also found by definition
-_HELD = 4  # so many first conversations are also rendered by jinja2 alone
-_ONE_IN = 509  # later, turns are also found by definition in so many, chosen by length
+_ALWAYS_CHECKED = 16  # first conversations whose turns are also found by the definition
+_HELD = 4  # first conversations that are also rendered by jinja2 alone
+_ONE_IN = 509  # later, turns are checked in one of this many, chosen by length
 _TOGETHER = 32  # records that take each step together
 _ASSISTANT = frozenset(["assistant"])
 _ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function"])
@@ -245,7 +241,7 @@ class Renderer:
         return type(self), (self.template, self.options)
 
     def identity(self) -> dict[str, Any]:
-        """All that decides the text besides the records and the options, for a fingerprint."""
+        """All that determines the text besides records and options, for a fingerprint."""
         import jinja2
 
         return {
@@ -264,10 +260,9 @@ class Renderer:
         return self._plain.reader.read(record)
 
     def render(self, record: Mapping[str, Any]) -> list[Rendered]:
-        """The conversation of a record: one, two for a pair, or several if rewritten turns are
-        split.
+        """The conversations of a record: one, two for a pair, several if turns are split.
 
-        Raises ConversationError, with one of a few reasons.
+        Raises ConversationError.
         """
         (result,) = self.render_all([record])
         if isinstance(result, ConversationError):
@@ -283,8 +278,8 @@ class Renderer:
 
         Each record has a number, for `Limits`; by default they count from 1.
 
-        Some records take each step together: the code of one step is small enough to stay in the
-        cache of the processor, and that of all steps is not.
+        Records take each step in groups: the code of one step fits into the processor's cache, that
+        of all steps does not.
         """
         at = self.limits.at
         left = zip(count(1) if numbers is None else numbers, records, strict=False)
@@ -351,12 +346,12 @@ class _Rendering:
         if owner.template.tokens is None and unknown:
             name = min(unknown)
             raise UsageError(
-                f"{owner.where}: the chat template writes {name}, and no tokenizer_config.json "
-                f"says what that is: add {option('template_var', f'{name}=...')}"
+                f"{owner.where}: the chat template writes {name}, but no tokenizer_config.json "
+                f"defines it: add {option('template_var', f'{name}=...')}"
             )
         self._turns = Turns(program, owner.variables)
         self._ends = self._turns.ends
-        program.limits = owner.limits  # only now: all trials so far count as one piece of work
+        program.limits = owner.limits  # only now, so that all trials count as one step of work
         none = self._turns.takes_none
         self.reader = RecordReader(options, parts=self._turns.parts, none=none)
         self._tagged = program.syntax.generation
@@ -397,7 +392,7 @@ class _Rendering:
         return [self._rendered(document, spans)]
 
     def _hold(self, whole: Text) -> None:
-        """Compare a text with that of jinja2 alone. TokpackError if they differ."""
+        """Compare a text with jinja2's alone. TokpackError if they differ."""
         self._held += 1
         text, plain = whole.text, self._program.plain_text(whole.messages, whole.variables)
         if plain != text:
@@ -406,15 +401,13 @@ class _Rendering:
                 0,
             )
             raise TokpackError(
-                f"the chat template gives another text in tokpack than in jinja2, from character "
-                f"{at} on: {brief(text[at:])} for {brief(plain[at:])}. This is a fault of tokpack: "
-                "please report it with this template"
+                "the chat template gives another text in tokpack than in jinja2, from character "
+                f"{at} on: {brief(text[at:])} instead of {brief(plain[at:])}. This is a defect in "
+                "tokpack: please report it with this template"
             )
 
     def _selected(self, conversation: Conversation) -> tuple[list[int], list[int]]:
-        """The numbers of the messages that are to be trained: answers of an assistant, and
-        others.
-        """
+        """The numbers of the messages to train: answers of an assistant, and others."""
         messages, first = conversation.messages, conversation.first_trained
         chosen = [i for i, one in enumerate(messages) if one["role"] in self._roles]
         if self._options.loss == "last":
@@ -428,7 +421,7 @@ class _Rendering:
         return answers, [i for i in chosen if i not in answers]
 
     def _answers(self, whole: Text, answers: list[int]) -> dict[int, Answer]:
-        """What answers have added to the text; {} if generation blocks in the template tell it."""
+        """The text of each answer; {} if the template's generation blocks show it."""
         turns, as_is = self._turns, self._options.rewriting == "as-is"
         if self._tagged:
             for i in () if as_is else answers:
@@ -438,7 +431,7 @@ class _Rendering:
             return {i: turns.as_written(whole, i) for i in answers}
         by_message = turns.answers(whole, answers)
         self._seen += 1
-        # Answers found in one render are compared with the definition, for some of them.
+        # Some answers found in the single render are compared with the definition.
         is_checked = self._seen <= _ALWAYS_CHECKED or not len(whole.text) % _ONE_IN
         several = [i for i in answers if i] if is_checked else []
         for i in {*several[:1], *several[len(several) // 2 :][:1], *several[-1:]}:
@@ -446,8 +439,8 @@ class _Rendering:
             if by_message[i] != expected:
                 raise TokpackError(
                     f"the turn of message {i} is at {expected[:2]} by the conversation's "
-                    f"beginning, and at {by_message[i][:2]} in the whole: this is a fault of "
-                    f"tokpack with this chat template; the text is {brief(whole.text)}"
+                    f"beginning, and at {by_message[i][:2]} in the whole: this is a defect "
+                    f"in tokpack with this chat template; the text is {brief(whole.text)}"
                 )
         return by_message
 
@@ -467,7 +460,9 @@ class _Rendering:
         if header not in ("", HARMONY) and whole.text.find(header, *span) >= 0:
             text = whole.text[slice(*span)]
             if json.dumps(header)[1:-1] not in json.dumps(document.messages[i]):
-                raise ConversationError(OUTSIDE, f"{brief(text)} has the beginning of an answer")
+                raise ConversationError(
+                    OUTSIDE, f"{brief(text)} contains the beginning of an answer"
+                )
         if span[0] < span[1]:
             document.begins.append(span[0])
             document.unstopped += last == with_token
@@ -480,7 +475,7 @@ class _Rendering:
         return self._rules._replace(thinking=False) if is_thoughtless else self._rules
 
     def _without(self, document: Document, i: int, spans: list[Span], own: Answer) -> list[Span]:
-        """The spans of message i, without its calls and parts if those are not to be trained."""
+        """The spans of message i, without untrained calls and parts."""
         message = document.messages[i]
         if have_calls(message) and not self._options.loss_on_tool_calls:
             spans = without(spans, self._calls(document, i, own))
@@ -491,9 +486,7 @@ class _Rendering:
         return spans
 
     def _calls(self, document: Document, i: int, own: Answer) -> list[Span]:
-        """The spans of a message's calls in its own text; the whole of that if they are not
-        known.
-        """
+        """The spans of a message's calls in its text; all of it if they are unknown."""
         text, marks = document.whole.text, document.marks
         last, _ = self._ends.trim(text, own.begin, own.end)
         begin = thinking(text, own.begin, last, own.closing)[1]
@@ -507,7 +500,7 @@ class _Rendering:
         return before + ([(max(begin, end), last)] if any(place >= end for place in calls) else [])
 
     def _said(self, document: Document) -> list[Span]:
-        """The texts of other roles than assistants, with the tokens that end their turns."""
+        """The texts of roles other than assistants, with their end-of-turn tokens."""
         text = document.whole.text
         behind = self._ends.behind if self._rules.eot else lambda text, end: end
         said: list[Span] = []
@@ -553,7 +546,7 @@ class _Rendering:
         every = [i for i, one in enumerate(document.messages) if one["role"] == "assistant"]
         if turns is None:
             if answers and answers != every:
-                raise not_found(answers[0])  # it is not known to which message a block belongs
+                raise not_found(answers[0])  # unknown which message a block belongs to
             known = every if len(every) == len(blocks) else every[-1:] * len(blocks)
             return zip(known, blocks, strict=False)
         begins = [turns[i][0] for i in every if turns[i] is not None]  # type: ignore[index]
@@ -586,9 +579,7 @@ class _Rendering:
             whole.generations.append((turn[1], turn[1] + len(stop)))
 
     def _split(self, together: Document) -> list[Rendered]:
-        """A text for each answer: that of the messages up to it, where only the answer is
-        trained.
-        """
+        """A text for each answer: of the messages up to it, with only the answer trained."""
         rendered, done, alone = [], 0, self._turns.alone
         for i in together.answers:
             whole, answer = alone(together.messages[: i + 1], together.whole.variables)
@@ -638,6 +629,6 @@ def _roles(options: ChatOptions) -> frozenset[str]:
     if unknown:
         raise UsageError(
             f"{option('loss', options.loss)}: the role {min(unknown)!r} is unknown: use "
-            f"assistant, last, all, or roles of {', '.join(sorted(_ROLES))} with commas between"
+            f"assistant, last, all, or roles separated by commas: {', '.join(sorted(_ROLES))}"
         )
     return roles

@@ -31,17 +31,17 @@ with needs_extra("chat"):
     from jinja2.utils import Cycler, Joiner, Namespace
 
 
-# A template gets its messages as objects that note where each begins in the text, and which
-# messages the template looks at.
+# A template gets its messages as objects that watch it: they note where each message begins in the
+# text, and which messages the template reads.
 #
-# The text up to the end of a message may depend on later messages: on whether it is the last one,
-# or on how many there are. Each look at messages is noted with the place in the text at which it
-# happened. If the template has not looked at a later message before the end of message i, the text
-# up to there is what it makes of the first i + 1 messages alone. A loop that writes nothing, for
-# instance one that searches for pictures, counts as a look only at messages up to the last one that
-# made it set something.
+# The text of a message may depend on later messages, for instance if the template tests for the
+# last one or for their number. So every access is noted with its place in the text. If no later
+# message was read before the end of message i, the text up to there is what the first i + 1
+# messages alone would give, and need not be rendered again. A loop that writes nothing, such as a
+# search for pictures, counts only as an access to messages up to the last one that made it set
+# something.
 
-EVERY = sys.maxsize  # the number for a look that all messages decide: at their count, at the last
+EVERY = sys.maxsize  # stands for all messages, if a look depends on their count or the last one
 
 
 @dataclass(eq=False, slots=True)
@@ -60,11 +60,11 @@ class Pass:
 
 
 class Run:
-    """One run of a template: its text in pieces, and what it has looked at in the messages.
+    """One run of a template: its text in pieces, and which messages it has read.
 
-    ``looks`` are (pieces so far, number of the message that decides the look); ``passes`` are loops
+    ``looks`` are (pieces so far, number of the last message that was read); ``passes`` are loops
     over messages. ``generations`` are the pieces at which generation blocks begin and end.
-    ``states`` are the values that decide a generation prompt, before each round of the main loop
+    ``states`` are the values that determine a generation prompt, before each round of the main loop
     (`program`).
     """
 
@@ -86,7 +86,7 @@ class Run:
         self.is_disordered = False
 
     def look(self, number: int) -> None:
-        """Note a look at something that message ``number`` decides."""
+        """Note that something was read that depends on messages up to ``number``."""
         self.looks.append((len(self.pieces), number))
 
     def begin(self, first: int, count: int, *, writes: bool) -> Pass:
@@ -98,7 +98,7 @@ class Run:
         return one
 
     def copy(self, values: list[Any]) -> None:
-        """Note a loop that may write, if it is over a list that the template made of messages."""
+        """Note a loop that may write over a list of messages that the template made itself."""
         if self.are_messages(values[0], values[-1]):
             self._copies.append(len(self.pieces))
 
@@ -114,7 +114,7 @@ class Run:
         return sum(len(one.places) for one in self.passes)
 
     def effect(self) -> None:
-        """Note that something is set that later text may depend on."""
+        """Note that something was set on which later text may depend."""
         if self._open:
             self._open = [one for one in self._open if len(one.places) <= one.count]
             for one in self._open:
@@ -140,7 +140,7 @@ class Run:
         ]
         preamble = ends[main[0].places[0]]
         if preamble and len(turns) > 1 and (turns[0] is None or turns[0][0] == turns[0][1]):
-            # The template has written a system message before the loop.
+            # The template wrote the system message before the loop.
             turns[0] = None if self.messages[0].get("role") == "assistant" else (0, preamble)
         states = [()] * first + self.states if len(self.states) == count else []
         return Text(*given, text, turns, ends[main[-1].places[-1]], generations, looks, states)
@@ -176,13 +176,12 @@ class Run:
 class Text:
     """A rendered conversation: ``messages``, to which a template is given ``variables``.
 
-    ``turns`` has the span of text for each message, or None for a message that the template's loop
-    did not reach; it is None as a whole if there is no such loop. ``end`` is the end of the last
-    turn: some templates write more after it. ``generations`` are the spans of ``{% generation %}``.
+    ``turns`` has the span of each message, or None for a message that the loop did not reach; it is
+    None as a whole if there is no main loop. ``end`` is the end of the last turn: some templates
+    write more after it. ``generations`` are the spans of ``{% generation %}``.
 
-    ``looks`` tell what the template looked at while it wrote the messages: (place in the text,
-    number of the message that decides the look). ``states`` are the values that decide a generation
-    prompt before each message; empty if they are not known.
+    ``looks`` are (place in the text, number of the last message that was read there). ``states``
+    are the values that determine a generation prompt before each message; empty if unknown.
     """
 
     messages: Sequence[Any]
@@ -199,23 +198,22 @@ class Text:
         return self.turns[number] if self.turns else None
 
     def is_plain(self, number: int) -> bool:
-        """Whether the text up to the end of a message is that of the messages up to it alone."""
+        """Whether the text up to the end of a message does not depend on later messages."""
         turn, looks = self.turn(number), self.looks
         if turn is None:
             return False
         return not looks or not any(number < later and at < turn[1] for at, later in looks)
 
     def state(self, number: int) -> tuple[Any, ...] | None:
-        """The values that decide a generation prompt in place of a message; None if they are not
-        known.
+        """The values that determine a generation prompt in place of a message, or None if unknown.
 
-        They are not known if the template has looked at the message before.
+        They are unknown if the template read the message earlier.
         """
         states = self.states
         return states[number] if number < len(states) and self.is_asked(number) else None
 
     def is_asked(self, number: int) -> bool:
-        """Whether the text before a message is that of the messages before it alone."""
+        """Whether the text before a message does not depend on it or on later ones."""
         turn = self.turn(number)
         if turn is None:
             return False
@@ -233,9 +231,7 @@ class Messages:
         self._run, self._items, self._first = run, items, first
 
     def __iter__(self) -> Iterator[Any]:
-        """All of them. What takes them, such as a filter, may do anything, so it is a look at
-        all.
-        """
+        """All of them; a filter, say, may do anything with them, so all count as read."""
         self._run.look(EVERY)
         return self.rounds(writes=True)
 
@@ -348,7 +344,7 @@ class LoopMaker:
         self.run = Run((), {})
 
     def __call__(self, iterable: Any, *others: Any, **named: Any) -> WatchedLoop:
-        """A loop. One over a generator may take the next element from that before its turn."""
+        """A loop; over a generator, it may take the next element ahead of its turn."""
         loop = WatchedLoop(iterable, *others, **named)
         if loop._run is None and hasattr(iterable, "__next__"):
             loop.__class__ = _LazyLoop
@@ -359,8 +355,8 @@ class LoopMaker:
 class _LazyLoop(WatchedLoop):
     """A loop over a generator, which may take its elements from messages.
 
-    Looking at the next element, or at the length, takes elements before their turn. Then it is not
-    known where the turns of messages are.
+    Reading the next element or the length takes elements ahead of their turn. Then it is unknown
+    where turns are.
     """
 
     def _peek_next(self) -> Any:
@@ -382,8 +378,7 @@ class _LazyLoop(WatchedLoop):
         return value
 
 
-# Templates may call the functions that transformers gives them, and nothing through which they
-# could reach anything else.
+# Templates may call the functions that transformers gives them, and nothing that leads elsewhere.
 
 
 def tojson(
@@ -408,9 +403,7 @@ def raise_exception(message: str) -> None:
 
 
 class FixedClock:
-    """``strftime_now`` with the day of the request, so that the same request has the same
-    result.
-    """
+    """``strftime_now`` with the day in the request, so that results are reproducible."""
 
     def __init__(self, day: date | None) -> None:
         self._day = day
@@ -419,8 +412,8 @@ class FixedClock:
         """The day in a format of ``strftime``. UsageError if the request names none."""
         if self._day is None:
             raise UsageError(
-                "the chat template asks for today's date, which would make other tokens tomorrow: "
-                f"say which day it is to be, {option('template_var', 'date=2026-11-23')}"
+                "the chat template asks for today's date, so tokens would change tomorrow: "
+                f"set the date, {option('template_var', 'date=2026-11-23')}"
             )
         return self._day.strftime(form)
 
@@ -474,8 +467,8 @@ _MISSING = object()
 class Sandbox(ImmutableSandboxedEnvironment):
     """An environment with the functions that transformers gives to templates.
 
-    An unsafe access raises SecurityError at once. ``day`` is the answer of ``strftime_now``.
-    ``effect`` is called when something is changed that outlasts the round of a loop.
+    An unsafe access raises SecurityError at once. ``day`` is the result of ``strftime_now``.
+    ``effect`` is called when something changes that outlasts a round of a loop.
     """
 
     effect: Callable[[], None]
@@ -513,7 +506,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
-        """Refuse at once what jinja2 would refuse only when it is used."""
+        """Refuse at once what jinja2 would refuse on first use."""
         raise SecurityError(f"access to attribute {attribute!r} of {type(obj).__name__}")
 
     def call(self, context: Context, function: Any, /, *values: Any, **named: Any) -> Any:
@@ -555,7 +548,7 @@ class _PlainGeneration(Extension):
 class GenerationTag(_PlainGeneration):
     """``{% generation %}``: a scope whose text an assistant has written.
 
-    It begins and ends with a statement of Python that a template cannot contain itself.
+    It begins and ends with a Python statement that no template can contain.
     """
 
     def parse(self, parser: Parser) -> Scope:

@@ -56,8 +56,8 @@ def load_template(tokenizer: Tokenizer, options: ChatOptions) -> ChatTemplate:
     named, where = next((one for one in map(_templates, folders) if one[0]), ({}, tokenizer.name))
     if named and (lacking := beside(tokenizer)):
         raise UsageError(
-            f"{tokenizer.name} is a file of a folder whose chat template writes tokens that the "
-            f"file lacks, such as {', '.join(lacking[:3])}: name the folder as the tokenizer"
+            f"{tokenizer.name} is in a folder whose chat template writes tokens that this file "
+            f"lacks, such as {', '.join(lacking[:3])}: name the folder as the tokenizer"
         )
     tokens = next((one for one in map(_tokens, folders) if one is not None), None)
     template = options.template
@@ -89,7 +89,7 @@ def _asked(
     if not path.is_file():
         names = f"; the tokenizer's templates are {', '.join(sorted(named))}" if named else ""
         raise UsageError(
-            f"{option('chat_template', template)}: no such file, and no template's name{names}"
+            f"{option('chat_template', template)}: no file or template of this name{names}"
         )
     if path.suffix == ".json":
         text = read_object(path, missing=UsageError, wrong=UsageError).get("chat_template")
@@ -138,7 +138,7 @@ def _by_name(value: Any, path: Path) -> dict[str, str]:
     try:
         return {str(one["name"]): str(one["template"]) for one in value}
     except (KeyError, TypeError):
-        raise TokenizerError(f"{path}: chat_template is no text: {brief(value)}") from None
+        raise TokenizerError(f"{path}: chat_template is not text: {brief(value)}") from None
 
 
 def _tokens(folder: Path) -> dict[str, str] | None:

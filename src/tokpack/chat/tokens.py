@@ -32,9 +32,9 @@ _OF_ENCODE = {"chat_template": "template", "template_var": "variables"}  # other
 class RenderedTokens(NamedTuple):
     """A conversation as it would be in a dataset.
 
-    ``ids`` int32 [n] are its tokens, ``mask`` uint8 [n] is 1 for those that are trained.
-    ``trained`` are the trained spans of characters of ``text``, [begin, end), ``turns`` those of
-    its messages, with the role that speaks. ``weight`` is that of its tokens.
+    ``ids`` int32 [n] are its tokens, ``mask`` uint8 [n] is 1 for trained ones. ``trained`` are the
+    trained spans of characters of ``text``, [begin, end), ``turns`` the spans of messages, with
+    their role. ``weight`` is that of its tokens.
     """
 
     text: str
@@ -62,11 +62,10 @@ def render(
     """The conversations that ``tokpack.encode`` makes of one record with ``chat=True`` and
     ``options``.
 
-    Usually that is one; for a pair the preferred and the rejected one; with ``rewriting="split"``
-    one for each turn of the assistant. Nothing is cut or left out for its length. Raises
-    ConversationError for a record that is no conversation, UsageError and TokenizerError as encode
-    does, LimitError for a template that takes too much time or memory: it runs in a process of its
-    own.
+    Usually one; for a pair the preferred and the rejected one; with ``rewriting="split"`` one for
+    each assistant turn. Nothing is cut or left out for its length. Raises ConversationError for a
+    record that is not a conversation, UsageError and TokenizerError as encode does, LimitError for
+    a template that takes too much time or memory: it runs in a process of its own.
     """
     names = {_OF_ENCODE.get(name, name): value for name, value in options.items()}
     for name in names:

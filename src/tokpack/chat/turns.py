@@ -1,14 +1,14 @@
-"""The turns of a conversation in its text, and the parts of them that an assistant has written.
+"""Where the turns of a conversation are in its text, and which parts an assistant has written.
 
-The definition is by beginnings. Let P(n) be the text of the first n messages, up to the end of the
-loop over them, and G(n) that text with a generation prompt. Then the text of assistant message i is
-what follows G(i) in P(i + 1). If the whole text does not begin with P(i + 1), or P(i + 1) not with
-P(i), the template *rewrites* messages when others follow them.
+The definition uses prefixes. Let P(n) be the text of the first n messages, up to the end of the
+loop over messages, and G(n) that text with a generation prompt. Then the text of assistant message
+i is what follows G(i) in P(i + 1). If P(i + 1) is not a prefix of the whole text, or P(i) not of
+P(i + 1), the template *rewrites* messages when others follow them.
 
-By this definition a conversation would be rendered twice for each answer. Usually once is enough,
-because the render is watched (`sandbox`): if the template has not looked at a later message before
-the end of message i, the text up to there is P(i + 1). And a generation prompt that no message
-decides is the same everywhere, so it is rendered only once.
+Taken literally, this renders a conversation twice for each answer. Usually one render is enough,
+because it is watched (`sandbox`): if the template has not read a later message before the end of
+message i, the text up to there is P(i + 1). And a generation prompt that depends on no message is
+rendered only once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tokpack.chat.program import Program
 
-_SAID = "7351846201937426"  # a text that no template writes, and no filter of letters changes
+_SAID = "7351846201937426"  # no template writes this, and no filter of letters changes it
 _QUESTION = {"role": "user", "content": "?"}
 _ANSWER = {"role": "assistant", "content": _SAID}
 _ALIKE = {"developer": "system", "function": "tool"}
@@ -42,11 +42,10 @@ _Prompt = Sequence[tuple[str, str]]  # see `prompts`
 class Turns:
     """Finds turns with a program.
 
-    ``variables`` are those of every conversation. What a template does is found by trying it:
-    ``ends`` are the end-of-turn tokens, ``header`` begins an assistant's turns, ``arguments`` is
-    how arguments of calls are taken (`calls`), ``takes_none`` whether a content may be none, and
-    ``parts`` tells for which roles it may be parts. UsageError if the template cannot be used at
-    all.
+    ``variables`` are those of every conversation. Trials show what the template does: ``ends`` are
+    the end-of-turn tokens, ``header`` begins an assistant's turns, ``arguments`` is the expected
+    form of calls' arguments (`calls`), ``takes_none`` whether a content may be none, and ``parts``
+    for which roles it may be a list of parts. UsageError if the template is unusable.
     """
 
     def __init__(self, program: Program, variables: Mapping[str, Any]) -> None:
@@ -72,7 +71,7 @@ class Turns:
     def answers(self, whole: Text, numbers: Sequence[int]) -> dict[int, Answer]:
         """What some messages add to the whole text. Raises ConversationError.
 
-        Found from the one render, or else by the definition.
+        From the one render if possible, else by the definition.
         """
         last = len(whole.messages) - 1
         result = {}
@@ -95,7 +94,7 @@ class Turns:
     def answer(self, whole: Text, i: int, *, is_plain: bool = False) -> Answer:
         """What message i adds to the whole text, by the definition. Raises ConversationError.
 
-        ``is_plain``: the text up to its end is known to be that of the messages up to it alone.
+        ``is_plain``: the text up to its end is known not to depend on later messages.
         """
         messages, variables = whole.messages, whole.variables
         is_plain = is_plain or i == len(messages) - 1
@@ -107,8 +106,9 @@ class Turns:
         if up_to.turns is None and end == len(whole.text):
             more = self.render([*messages, self._question], variables).text
             if not more.startswith(up_to.text.rstrip()) or more == up_to.text:
-                raise not_found(i)  # text follows all messages, or a further one is not written
-        # Before the first message there is nothing to render: its prompt must be known otherwise.
+                raise not_found(i)  # text after all messages, or the next message is not written
+        # Before the first message there is nothing to render, so its prompt must come from
+        # elsewhere.
         prompt = None if i else self._prompt(whole, i)
         if turn is not None and prompt is not None:
             begun = _behind(up_to.text, turn[0], prompt)
@@ -118,14 +118,14 @@ class Turns:
             before = self._first(whole, i)
             kept = up_to.text.startswith(before.text[: before.end])
             raise _no_prompt(i) if kept else _rewritten(i)
-        if turn is not None and begun[0] < turn[0]:  # earlier messages are longer now than alone
+        if turn is not None and begun[0] < turn[0]:  # earlier messages became longer
             begun = _behind(up_to.text, turn[0], self._ask(messages[:i], variables))
             if begun is None:
                 raise _rewritten(i)
         begin, closing = begun
         again = self.header and up_to.text.startswith(self.header, begin)
         if again and up_to.text.find(self.header, turn[0] if turn else 0, begin) < 0:
-            begin += len(self.header)  # the text begins another turn where a prompt would go on
+            begin += len(self.header)  # a new turn begins where a prompt would continue
         return Answer(begin, end, closing)
 
     def check_kept(self, whole: Text, i: int) -> None:
@@ -147,8 +147,8 @@ class Turns:
             raise _no_prompt(i)
         end = turn[1]
         follows = messages[i + 1]["role"] if i < len(messages) - 1 else ""
-        # A template may write the result of a call inside of the turn with the call. So the end of
-        # the answer is found by its text when it is the last message.
+        # A template may write the result of a call inside the turn of the call. So find the end of
+        # the answer by its text when it is the last message.
         if follows in ("tool", "function"):
             alone = self._first(whole, i + 1)
             turn_alone = alone.turn(i)
@@ -165,10 +165,10 @@ class Turns:
         return Answer(begun[0], end, begun[1])
 
     def alone(self, messages: Messages, variables: Mapping[str, Any]) -> tuple[Text, Answer]:
-        """The text in which the last message answers what a model would have seen before it.
+        """The text in which the last message follows what a model would have seen before it.
 
-        This is P(n), unless the last message makes the template rewrite earlier ones: then it is
-        G(n - 1) followed by the answer.
+        This is P(n), or, if the last message makes the template rewrite earlier ones, G(n - 1)
+        followed by the answer.
         """
         whole, i = self.render(messages, variables), len(messages) - 1
         self._check_prompt(i)
@@ -222,9 +222,7 @@ class Turns:
         return str(variables["eos_token"])
 
     def _taken(self, variables: Mapping[str, Any]) -> tuple[str, bool, str]:
-        """How the template takes arguments of calls, whether it takes a content that is none, and
-        the token with which it ends a turn with calls.
-        """
+        """The form of calls' arguments, if a content may be none, and the token after calls."""
         none: list[str] = []
         for tools in (TOOLS, None):
             given = {**variables, "tools": tools}
@@ -263,7 +261,7 @@ class Turns:
         return "" if text is None else text.text
 
     def _written(self, messages: Messages, variables: Mapping[str, Any]) -> Text | None:
-        """The text of messages that are tried; None if it does not contain what they say."""
+        """The text of trial messages, or None if it does not contain what they say."""
         try:
             text = self.render(messages, variables)
         except ConversationError:
@@ -271,9 +269,9 @@ class Turns:
         return text if _SAID in text.text else None
 
     def _prompt(self, whole: Text, i: int) -> _Prompt | None:
-        """The generation prompt before message i, rendered once for all; None if it is not known.
+        """The generation prompt before message i, or None if unknown.
 
-        What decides it is known: only the variables, or the state of some namespaces, too.
+        It is cached by what determines it: variables, and perhaps attributes of namespaces.
         """
         decides = self._program.syntax.decides
         state = whole.state(i) if decides else decides
@@ -298,9 +296,9 @@ class Turns:
     def _ask(
         self, messages: Messages, variables: Mapping[str, Any], *, placed: bool = False
     ) -> _Prompt | None:
-        """The generation prompt after messages; None if more than that is different.
+        """The generation prompt after messages, or None if it changes more than that.
 
-        ``placed``: also None if it is not known where the messages end.
+        ``placed``: also None if it is unknown where the messages end.
         """
         before = self.render(messages, variables)
         if placed and before.turns is None:
@@ -345,15 +343,15 @@ class Turns:
             last.update(tails[-1:])
             earlier.update(tails[:-1])
         for same in (last, {*map(last_mark, last)}, earlier, {*map(last_mark, earlier)}):
-            texts += same if len(same) == 1 else ()  # a text that varies is no end of a turn
+            texts += same if len(same) == 1 else ()  # a text that varies is not an end of turn
         texts += [] if follows else [call_end]
         return Ends(texts, header=self.header if follows else None)
 
     def _is_prompt_fit(self, variables: Mapping[str, Any]) -> bool:
         """Whether the plainest answer begins with the generation prompt.
 
-        If it does not, others begin with it only by accident: for instance an empty answer, if the
-        template writes the end-of-turn token after all messages.
+        If not, other answers begin with it only by accident, such as an empty one if the template
+        writes the end-of-turn token after all messages.
         """
         try:
             self.answer(self.render([self._question, self._answer], variables), 1)
@@ -391,7 +389,7 @@ def _rewritten(i: int) -> ConversationError:
 def _end_of(answer: str, thought: int, text: str, own: Answer) -> int:
     """The end of an answer that is at the beginning of its turn; -1 if it is not there.
 
-    Its thinking, ``thought`` characters, may be written differently there, or not at all.
+    Its thinking, ``thought`` characters, may differ there, or be missing.
     """
     begin, end, closing = own
     begin = end - len(text[begin:end].lstrip())

@@ -65,33 +65,34 @@ def adopt(
 ) -> Manifest:
     """Write PREFIX.docs.parquet for a dataset that has none. Returns its manifest.
 
-    For a dataset of another program PREFIX.json is written, too. The tokenizer that made it is
-    named as for load_tokenizer. Every token is read: each id must be in its vocabulary, and if the
-    first document with tokens ends with the EOD, each of them must; ``append_eod`` says that they
-    must, or need not. ``eod_token`` is the EOD if it is not the usual one. In the table ``source``
-    is the name of the dataset and ``line`` the number of the document, from 1.
+    For a dataset of another program PREFIX.json is written too, and its tokenizer must be named as
+    for load_tokenizer. Every token is read: ids must be in the vocabulary, and if the first
+    document with tokens ends with the EOD, all must, unless ``append_eod`` says otherwise.
+    ``eod_token`` is the EOD, if not the usual one. In the table ``source`` is the name of the
+    dataset and ``line`` the number of the document, from 1.
 
     A dataset with a manifest needs no tokenizer; for a virtual one the shards get tables. Then
-    ``source`` is the input, as far as the manifest tells it, and ``line`` is null. The original
-    text is not known, so ``bytes`` and ``text_xxh3`` are null. Neither .bin nor .idx is changed.
-    OutputError if the dataset has a table, UsageError if a tokenizer is needed and not given, and
-    for a view, FormatError for a broken dataset, or one that another tokenizer made.
+    ``source`` is the input, if the manifest says which, and ``line`` is null. The original text is
+    unknown, so ``bytes`` and ``text_xxh3`` are null. Neither .bin nor .idx is changed. OutputError
+    if the dataset has a table, UsageError for a view or a missing tokenizer, FormatError for a
+    broken dataset or another tokenizer.
     """
     with MMapIndexedDataset(prefix) as dataset:
         name, manifest = dataset.path_prefix, dataset.manifest
-        if manifest is not None:
+        if manifest:
             if any(tokenizer.values()):
                 raise UsageError(
-                    f"{name}: its manifest says which tokenizer made it: leave out the one named"
+                    f"{name}: its manifest names the tokenizer that made it: leave out "
+                    f"{option('tokenizer')}"
                 )
             stage = ProgressStage(progress, "adopt", dataset.token_count * dataset.dtype.itemsize)
             _add_tables(dataset, manifest, stage)
             return Manifest.load(name)
         if exists(manifest_path(name)):
-            raise OutputError(f"{manifest_path(name)} is there and no manifest: move it away")
+            raise OutputError(f"{manifest_path(name)} exists and is not a manifest: move it away")
         if not any(tokenizer.values()):
             raise UsageError(
-                "which tokenizer made the dataset is not known: name it with "
+                "it is not known which tokenizer made the dataset: name it with "
                 f"{option('tokenizer')}, or {option('vocab_file')} and {option('merge_file')}"
             )
         loaded = load_tokenizer(**tokenizer, eod_token=eod_token)
@@ -99,7 +100,7 @@ def adopt(
         shard.validate()
         ends = document_ends(dataset.sizes, dataset.doc_idx)
         has_eod = append_eod
-        if has_eod is None:  # the first document that has tokens decides
+        if has_eod is None:  # the first document with tokens decides
             end = int(ends[np.argmax(ends > 0)])
             has_eod = end > 0 and int(shard.tokens[end - 1 : end][0]) == loaded.eod_id
         if has_eod and loaded.eod_id is None:
@@ -134,8 +135,7 @@ def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: Progress
     """Write tables for those shards of a dataset that have none."""
     if dataset.view is not None:
         raise UsageError(
-            f"{dataset.path_prefix}: is a view, which has no table of its own: adopt the datasets "
-            "that it selects from"
+            f"{dataset.path_prefix}: a view has no table of its own: adopt the datasets under it"
         )
     count = 0
     for shard in dataset.shards():
@@ -146,14 +146,14 @@ def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: Progress
             _write(shard, its_manifest, _rows(shard, ends, its_manifest, stage))
             count += 1
     if not count:
-        raise OutputError(f"{table_path(dataset.path_prefix)} is there: nothing is to be adopted")
+        raise OutputError(f"{table_path(dataset.path_prefix)} exists: there is nothing to adopt")
 
 
 def _write(shard: Shard, manifest: Manifest, rows: Iterator[Any]) -> Manifest:
     """Write the table of a shard and its manifest. Returns the manifest."""
     name = shard.prefix
     outputs = [(table_path(name), TABLE), (manifest_path(name), MANIFEST)]
-    # The manifest names no table, so one that exists can only be left by a stopped run.
+    # The manifest names no table, so an existing one is left from a stopped run.
     with NewFiles(outputs, [bin_path(name), idx_path(name)], overwrite=True) as new:
         chunks = table_chunks(table_schema({}), rows, table_metadata(manifest.bin))
         table = write_digested(table_path(name), chunks, new.write)
@@ -168,9 +168,7 @@ def _write(shard: Shard, manifest: Manifest, rows: Iterator[Any]) -> Manifest:
 def _check(
     shard: Shard, tokenizer: Tokenizer, stage: ProgressStage, *, has_eod: bool
 ) -> FileDigest:
-    """Read all tokens once. Returns the checksums of the .bin. FormatError at the first wrong
-    token.
-    """
+    """The checksums of the .bin, from a pass over all tokens. FormatError for a wrong one."""
     after = [tokenizer.eod_id] if has_eod and tokenizer.eod_id is not None else []
     check = TokenCheck(shard, tokenizer.vocab_size, ([], after))
 
@@ -192,13 +190,13 @@ def _check(
 def _rows(
     shard: Shard, ends: Int64s, manifest: Manifest | None, stage: ProgressStage | None
 ) -> Iterator[Any]:
-    """The rows of a shard. FormatError if its .bin has changed since it has its manifest.
+    """The rows of a shard. FormatError if its .bin has changed since its manifest was written.
 
-    Without one it is of another program, its only source, and lines are numbers of documents.
+    Without a manifest it is from another program: it is its own source, and lines number documents.
     """
     arrow, first, sums = import_parquet(), 0, None
     counts, names = [len(ends) - 1], [os.path.basename(shard.prefix)]
-    if manifest is not None:
+    if manifest:
         sums = PieceSums(bin_path(shard.prefix), manifest.bin)
         counted = ["documents", *(["empty"] if manifest.options.get("empty") == "document" else [])]
         by_input = [sum(entry.get(key, 0) for key in counted) for entry in manifest.inputs]

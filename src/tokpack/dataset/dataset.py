@@ -1,4 +1,4 @@
-"""Datasets opened for reading, by users and by every room above: ``MMapIndexedDataset``."""
+"""``MMapIndexedDataset``: datasets opened for reading."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Values = npt.NDArray[Any]
 
 
 class Sequences(ABC):
-    """The sequences and documents of a dataset, or a track's values of them, by their numbers.
+    """The sequences and documents of a dataset or of a track, by number.
 
     Values are one-dimensional read-only arrays of ``dtype``.
     """
@@ -99,7 +99,7 @@ class Sequences(ABC):
         return values[begin:end]
 
     def document(self, number: int) -> Values:
-        """The values of document ``number``, in [0, documents), which are those of its sequences.
+        """The values of document ``number``, in [0, documents): of all its sequences, joined.
 
         They are copied only if it has several sequences. IndexError if there is no such document,
         FormatError for a broken index.
@@ -129,9 +129,8 @@ class Sequences(ABC):
 class DatasetTrack(Sequences):
     """A track of a dataset: ``track[i]`` has a value for each token of ``dataset[i]``.
 
-    Slices, ``get`` and ``document`` work as for the dataset. If a shard has no such track but
-    another one has, every token of it counts: its mask and its weight are 1, its label is the token
-    itself.
+    Slices, ``get`` and ``document`` work as for the dataset. In a shard without this track every
+    token counts: mask and weight are 1, the label is the token itself.
     """
 
     def __init__(
@@ -167,9 +166,9 @@ _log = logging.getLogger(__name__)
 
 
 class MMapIndexedDataset(Sequences):
-    """The sequences of a Megatron dataset, as read-only arrays that lie in the page cache.
+    """The sequences of a Megatron dataset, as read-only arrays in the page cache.
 
-    ``path_prefix`` is the dataset's name without ``.bin`` and ``.idx`` (with either is fine, too).
+    ``path_prefix`` is the dataset's name, with or without ``.bin`` or ``.idx``.
     ``ds[i]`` is sequence i, ``ds[a:b:step]`` a list of sequences, ``ds.get(i, offset, length)`` a
     piece of one: one-dimensional arrays of ``ds.dtype``, not copied, valid as long as they are
     referenced, even after the dataset is closed or deleted.
@@ -177,21 +176,21 @@ class MMapIndexedDataset(Sequences):
     Opening takes constant time: it checks the header, the sizes of both files and the ends of the
     index. Every access checks its own entry. ``verify=True``, or ``validate()``, checks all
     entries. A broken file is a FormatError, a missing one an InputError, an index out of range an
-    IndexError. The dataset may be used from threads and across fork; a pickle contains only the
-    path. A dataset that is replaced while it is opened is the old one or the new one, as a whole.
+    IndexError. The dataset may be used in threads and after a fork; a pickle contains only the
+    path. If it is replaced while it is opened, you get the whole old one or the whole new one.
 
     A virtual dataset (`tokpack merge --virtual`) is opened by its prefix and read like any other.
-    Opening takes as long as reading its manifest. Its pieces, the ``shards``, are opened when they
-    are needed, and at most OPEN_SHARDS stay open, besides those whose arrays are referenced. A
-    piece that has changed is a FormatError that names it. ``sizes`` and ``doc_idx`` open all pieces
-    once and take 4 bytes a sequence and 8 a document; ``tokens`` and ``pointers`` do not exist.
+    Opening takes as long as reading its manifest. Its pieces, the ``shards``, are opened on demand,
+    and at most OPEN_SHARDS stay open, besides those with referenced arrays. FormatError names a
+    piece that has changed. ``sizes`` and ``doc_idx`` open all pieces once and take 4 bytes per
+    sequence and 8 per document; ``tokens`` and ``pointers`` do not exist.
 
     A dataset on a store, ``s3://bucket/pile``, is read like any other, too: its .idx is copied into
-    a cache and mapped; ranges of the .bin are read when they are needed, into new arrays.
+    a cache and mapped; ranges of the .bin are read on demand, into new arrays.
     ``tokens`` does not exist. A .bin that is replaced meanwhile is an InputError.
 
-    What needs a pass over the lengths (``fingerprint``, ``tokens_in``) or the manifest is computed
-    at its first use, and kept. ``skip_warmup`` is accepted for users of fairseq, and ignored:
+    Results from a pass over the lengths (``fingerprint``, ``tokens_in``) or from the manifest are
+    computed on first use, and kept. ``skip_warmup`` is accepted for users of fairseq, and ignored:
     nothing is ever read ahead.
     """
 
@@ -219,7 +218,7 @@ class MMapIndexedDataset(Sequences):
         return self._shards.sequences
 
     def __iter__(self) -> Iterator[Tokens]:
-        shards = self.shards()  # so that an iteration goes on after close()
+        shards = self.shards()  # so that iteration continues after close()
         return (sequence for shard in shards for sequence in shard)
 
     @property
@@ -231,11 +230,11 @@ class MMapIndexedDataset(Sequences):
     def tokens(self) -> Tokens:
         """All tokens, one sequence after the other: a read-only view of the .bin.
 
-        UsageError if the dataset is virtual, a view, or on a store, and so is no single file here.
+        UsageError if the dataset is virtual, a view, or on a store: there is no single file here.
         """
         tokens = self._only("tokens").tokens
         if not isinstance(tokens, np.ndarray):
-            raise UsageError(f"{self._prefix}: its tokens lie on a store: read sequences")
+            raise UsageError(f"{self._prefix}: its tokens are on a store: read sequences instead")
         return tokens
 
     @property
@@ -297,9 +296,7 @@ class MMapIndexedDataset(Sequences):
         return self._prefix
 
     def shards(self) -> Iterator[Shard]:
-        """The pairs of files that make up the dataset, in order, each opened when its turn
-        comes.
-        """
+        """The shards of the dataset in order, each opened on demand."""
         return iter(self._shards)
 
     def shard(self, number: int) -> Shard:
@@ -318,7 +315,7 @@ class MMapIndexedDataset(Sequences):
 
     @property
     def view(self) -> ViewIndex | None:
-        """The index of a view, or None if the dataset is none."""
+        """The index of a view, or None for any other dataset."""
         only = self._shards.only
         return only.index if only is not None and isinstance(only.index, ViewIndex) else None
 
@@ -346,17 +343,17 @@ class MMapIndexedDataset(Sequences):
     def fingerprint(self) -> int:
         """64 bits that identify the documents: by every length, and tokens at three places.
 
-        They do not depend on names, on the number of .bin files, or on the dtype. The version of
-        their definition is FINGERPRINT_VERSION.
+        They do not depend on names, the number of .bin files, or the dtype. FINGERPRINT_VERSION is
+        the version of their definition.
         """
         return self._identified[0]
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The manifest of the dataset, or None if it has none, or another file has that name.
+        """The manifest of the dataset, or None if it has none, or if that file is something else.
 
-        FormatError if it is broken or of a newer version, InputError if it cannot be read, or is of
-        a dataset that has replaced this one since it was opened.
+        FormatError if it is broken or of a newer version, InputError if it cannot be read, or if
+        the dataset was replaced since it was opened.
         """
         shards = self._shards
         if shards.only is None or self.view is not None:
@@ -365,10 +362,10 @@ class MMapIndexedDataset(Sequences):
 
     @cached_property
     def pairs(self) -> bool:
-        """Whether documents 2i and 2i + 1 are the two answers of one record, as its manifest says.
+        """Whether documents 2i and 2i + 1 are the two answers of one record, by its manifest.
 
-        Earlier versions separated pairs when they merged, split or chose documents. A dataset that
-        they made from pairs has some if the lines in its table, or the numbers of a view, show it.
+        Earlier versions could separate pairs when they merged, split or selected documents. Their
+        datasets have pairs only if the lines in the table, or the numbers of a view, prove it.
         FormatError if the manifest says that there are pairs, but the number of documents is odd.
         """
         manifest = self.manifest
@@ -376,8 +373,8 @@ class MMapIndexedDataset(Sequences):
             return False
         if manifest.pairs and self.documents % 2:
             raise FormatError(
-                f"{manifest_path(self._prefix)}: tells of pairs, of {self.documents} documents: "
-                "the files do not belong together"
+                f"{manifest_path(self._prefix)}: says pairs, but there are {self.documents} "
+                "documents: the files do not belong together"
             )
         if manifest.pairs:
             return True
@@ -389,24 +386,24 @@ class MMapIndexedDataset(Sequences):
         return whole and all(part.pairs for part in parts)
 
     def check_pairs(self, what: str) -> None:
-        """Raise UsageError if there are no pairs by the manifest, since ``what`` needs pairs.
+        """Raise UsageError if there are no pairs, which ``what`` needs.
 
-        Warns if no manifest says how the dataset was made, as for those of other programs.
+        Only warns if no manifest says how the dataset was made, as for those of other programs.
         """
         if self.pairs:
             return
         options = {} if self.manifest is None else self.manifest.options
         if not options:
             _log.warning(
-                "%s: no manifest tells of pairs; documents 2i and 2i + 1 are taken for one",
+                "%s: no manifest says that it has pairs; documents 2i and 2i + 1 are taken for one",
                 self._prefix,
             )
             return
-        why = "its manifest tells of none"
+        why = "its manifest says that it has none"
         if options.get("pairs"):
             why = (
-                "an earlier tokpack made this dataset of pairs, and may have torn them apart: make "
-                "it again from what was encoded"
+                "an earlier version of tokpack made it from pairs, and may have separated them: "
+                "make it again from the encoded datasets"
             )
         raise UsageError(
             f"{self._prefix}: {what} needs pairs, as `tokpack encode --chat --pairs` makes them: "
@@ -419,10 +416,10 @@ class MMapIndexedDataset(Sequences):
         return {} if self.manifest is None else self.manifest.track_dtypes
 
     def track(self, name: str) -> DatasetTrack:
-        """A track, which is read like the dataset itself. UsageError if it has no such track.
+        """A track, which is read like the dataset itself. UsageError if there is none.
 
-        Reading it is an InputError if its file is missing, and a FormatError if that does not have
-        one value for each token.
+        Reading it raises InputError if its file is missing, FormatError if that does not have one
+        value for each token.
         """
         if name not in self.tracks:
             raise UsageError(
@@ -432,7 +429,7 @@ class MMapIndexedDataset(Sequences):
 
     @property
     def mask(self) -> DatasetTrack | None:
-        """The tokens that are trained: uint8, 1 for each of these; None if no track tells it."""
+        """The mask: uint8, 1 for each trained token; None if no track says what is trained."""
         return self.track("mask") if "mask" in self.tracks else None
 
     @property
@@ -473,7 +470,7 @@ class MMapIndexedDataset(Sequences):
         table, UsageError for an unknown column, FormatError for a table that is broken or of
         another dataset.
         """
-        for _ in () if self.view is None else self.view.base:  # FormatError if one has changed
+        for _ in () if self.view is None else self.view.base:  # raises if one has changed
             pass
         return DocumentTable(self._prefix).read(columns)
 

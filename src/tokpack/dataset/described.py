@@ -1,4 +1,4 @@
-"""Answers about a dataset that need a tokenizer: its text, its facts."""
+"""The tokenizer of a dataset, as described in its manifest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The ``.bin/.idx`` format, described in docs/format.md: the only module that knows its bytes.
 
 Nothing in a file is trusted. Sizes are computed with Python integers, which cannot overflow, and
-are compared with the size of the file before anything after the header is read.
+compared with the size of the file before anything after the header is read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEP = 1 << 20  # sequences between two sums
 class LengthSums:
     """Sums of ``lengths`` (int32 [S]): before every STEP-th of them, and of all at the end.
 
-    So the sum of any range of sequences is known after reading at most two times STEP lengths.
+    So the sum over any range of sequences needs at most two times STEP lengths.
     """
 
     lengths: npt.NDArray[np.int32]
@@ -59,7 +59,7 @@ class LengthSums:
         return self._tokens_before(end) - self._tokens_before(begin) if begin < end else 0
 
     def ending_within(self, tokens: int) -> int:
-        """The number of sequences, from the first on, that end within so many tokens."""
+        """The number of leading sequences that end within this many tokens."""
         step = int(np.searchsorted(self.before[1:], tokens, side="right"))
         start = min(step * STEP, len(self.lengths))
         ends = np.cumsum(self.lengths[start : start + STEP], dtype=np.int64)
@@ -72,17 +72,17 @@ class LengthSums:
 
 
 def starts_of(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """The sum of the counts [n] before each, and of all: int64 [n + 1]."""
+    """The sums of ``counts`` [n] before each, then of all: int64 [n + 1]."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 def by_part(
     starts: Sequence[int] | npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """The numbers of each part, where a part goes from one of ``starts`` to the next.
+    """``numbers`` by part, where a part goes from one of ``starts`` to the next.
 
-    Yields for each part that has some: its number, the places of its numbers among all ``numbers``,
-    and these counted from its start.
+    Yields for each part with any: its number, the places of its numbers among all, and these
+    counted from its start.
     """
     parts = np.searchsorted(starts, numbers, side="right") - 1
     if len(parts) and parts.min() == parts.max():  # the usual case
@@ -139,13 +139,11 @@ def counts_up(doc_idx: npt.NDArray[np.int64]) -> bool:
 
 
 def release(array: npt.NDArray[Any]) -> None:
-    """Give back the memory of a mapped file's pages; when they are read again they are loaded
-    again.
-    """
+    """Release the memory of a mapped file's pages; they are loaded again on demand."""
     base: Any = array
     while isinstance(base, (np.ndarray, memoryview)):
         base = base.obj if isinstance(base, memoryview) else base.base
-    # Only for a read-only map of a file: other memory would lose its content.
+    # Only for read-only maps of files: other memory would lose its content.
     if isinstance(base, mmap.mmap) and memoryview(base).readonly and hasattr(base, "madvise"):
         base.madvise(mmap.MADV_DONTNEED)
 
@@ -214,7 +212,7 @@ class IndexHeader:
     dtype: np.dtype[Any]
     sequences: int
     entries: int  # of the document index: documents + 1
-    multimodal: bool  # one mode byte a sequence follows
+    multimodal: bool  # one mode byte per sequence follows
 
 
 def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
@@ -364,7 +362,7 @@ def check_ends(index: Index, bin_bytes: int) -> None:
     if pointer != 0:
         raise FormatError(f"{_pointer_fact(index, 0)}, expected 0")
     itemsize = index.header.dtype.itemsize
-    missing = index.header.entries - 1  # an EOD for each document
+    missing = index.header.entries - 1  # one EOD per document
     end = index.pointers.item(sequences - 1) + index.lengths.item(sequences - 1) * itemsize
     if bin_bytes == end + missing * itemsize and missing:
         raise FormatError(
@@ -394,7 +392,7 @@ def check_all(index: Index, bin_bytes: int) -> None:
                 f"{_pointer_fact(index, number)}, expected {int(expected[wrong[0]])}, "
                 "the bytes of all sequences before it"
             )
-        if begin > bin_bytes:  # checked before a sum of offsets can overflow 63 bits
+        if begin > bin_bytes:  # checked before offsets can overflow 63 bits
             raise _broken_span(index, min(start + _CHUNK, index.header.sequences) - 1, bin_bytes)
         release(index.lengths)
     descent = first_descent(index.doc_idx)
@@ -406,9 +404,7 @@ def check_all(index: Index, bin_bytes: int) -> None:
 def _pointers(
     lengths: npt.NDArray[Any], itemsize: int, begin: int
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """The pointers of some sequences, the first of which begins at byte ``begin``, and their
-    end.
-    """
+    """The pointers of some sequences, the first at byte ``begin``, and their end."""
     wide = lengths.astype(np.int64)
     ends = np.cumsum(wide)
     return (ends - wide) * itemsize + begin, begin + int(ends[-1]) * itemsize
@@ -497,8 +493,8 @@ SUFFIXES = (
 def prefix_of(name: str | os.PathLike[str]) -> str:
     """The prefix of a dataset, from the prefix itself or the name of one of its files.
 
-    UsageError for a URL with a password or a query: other files would need their own, and messages
-    must not show it.
+    UsageError for a URL with a password or a query: these are for one file only, and messages must
+    not show them.
     """
     prefix = os.fsdecode(name)
     if is_url(prefix) and shown(prefix) != prefix:
@@ -514,15 +510,13 @@ def prefix_of(name: str | os.PathLike[str]) -> str:
 
 
 def prefixes_of(names: Sequence[str]) -> list[str]:
-    """Prefixes from names. A dataset that is named by several of its files, as by a glob, counts
-    once.
-    """
+    """Prefixes from names; a dataset named by several of its files, as by a glob, counts once."""
     suffixes: dict[str, str] = {}
     prefixes = []
     for name in names:
         prefix = prefix_of(name)
         suffix = name.removeprefix(prefix)
-        if suffixes.setdefault(prefix, suffix) == suffix:  # the same name twice is meant twice
+        if suffixes.setdefault(prefix, suffix) == suffix:  # the same name twice counts twice
             prefixes.append(prefix)
     return prefixes
 

@@ -1,6 +1,7 @@
 """The manifest ``PREFIX.json``: what a dataset was made from, and checksums of its files.
 
-Trainers need none of it. Readers ignore unknown keys; what would mislead them has a new version.
+Trainers do not need it. Readers ignore unknown keys; a change that would mislead them gets a new
+version.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import re
 import shlex
 from collections import Counter, deque
 from collections.abc import (
-    Mapping,  # noqa: TC003 - decode asks for them
-    Sequence,  # noqa: TC003 - decode asks for them
+    Mapping,  # noqa: TC003 - decode evaluates annotations
+    Sequence,  # noqa: TC003 - decode evaluates annotations
 )
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -51,9 +52,9 @@ _READ = 1 << 20
 
 
 class FileDigest(TypedDict, total=False):
-    """Size and checksum of one file: of the whole of it, or of its blocks (``disk.blocks``).
+    """Size and checksum of a file, as a whole or by blocks (``disk.blocks``).
 
-    A .bin that a store has joined has the digests of its ``pieces`` instead, in order.
+    A .bin joined by a store has the digests of its ``pieces`` instead, in order.
     """
 
     bytes: Required[int]
@@ -90,7 +91,7 @@ def checksum_of(digest: FileDigest) -> str:
 
 
 class PieceSums:
-    """Compares the bytes of a file, in order, with its digest: a .bin that has pieces with theirs.
+    """Compares the bytes of a file, in order, with its digest or those of its pieces.
 
     FormatError, about ``path``, for bytes that have another checksum.
     """
@@ -150,8 +151,8 @@ def check_file_digest(path: str, checksum: str, digest: FileDigest) -> None:
     if checksum != recorded:
         kind = "xxh3_blocks" if "xxh3_blocks" in digest else "xxh3_128"
         raise FormatError(
-            f"{path}: {kind} is {checksum}, expected {recorded}, as the manifest says: bytes of it "
-            "have changed, somewhere that no other check sees, or the files do not belong together"
+            f"{path}: {kind} is {checksum}, expected {recorded}, as the manifest says: its bytes "
+            "have changed, or the files do not belong together"
         )
 
 
@@ -207,17 +208,17 @@ def write_digested(
     return digested.digest
 
 
-# What the manifest of a virtual dataset says about each dataset that it is made of.
+# What the manifest of a virtual dataset says about each of its datasets.
 #
-# A manifest, and so a message, calls such a dataset a piece; the code calls it a shard, and what
-# the manifest says of it a record.
+# Manifests and messages call such a dataset a piece; the code calls it a shard, and its entry in
+# the manifest a record.
 
 _OPTIONAL = ("fingerprint", "tracks")
 
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """One dataset of a virtual one, and what it had when the manifest was written."""
+    """A dataset in a virtual one, with its facts when the manifest was written."""
 
     prefix: str  # relative to the folder of the manifest
     sequences: int
@@ -225,8 +226,8 @@ class ShardRecord:
     tokens: int
     bin_bytes: int
     idx_bytes: int
-    xxh3_128: str  # of the .bin, from the piece's own manifest; "" where it has none
-    fingerprint: str = ""  # of its documents; only a view has it
+    xxh3_128: str  # of the .bin, from the piece's own manifest, or ""
+    fingerprint: str = ""  # of its documents; only in views
     tracks: Mapping[str, str] = field(default_factory=dict)  # the checksum of each
 
     @classmethod
@@ -255,12 +256,13 @@ class ShardRecord:
 
 
 MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
-PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
-VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents of
-TRACKS_VERSION = 5  # of one with tracks: who knows none would train on all tokens
-# What chose among documents, or joined them: before manifests said ``pairs`` it could tear these.
+PIECES_VERSION = 3  # the .bin may have digests of pieces; nothing else is new
+VIEW_VERSION = 4  # views: the selection lists documents of the pieces
+TRACKS_VERSION = 5  # tracks: a reader that ignored them would train on all tokens
+# Options of commands that select or join documents: before manifests had ``pairs``, these could
+# separate pairs.
 _COULD_TEAR = ("merged", "split", "select", "dedup", "decontaminate")
-# Who speaks in conversations; "" is what a template writes outside of their turns.
+# Who speaks in conversations; "" is for text of the template outside turns.
 ROLES = ("", "system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -269,10 +271,10 @@ class TrackKind(NamedTuple):
 
     dtype: np.dtype[Any]
     least: float
-    most: float  # of labels only where no vocabulary is known
+    most: float  # for labels only if no vocabulary is known
     allowed: str  # these values, in words
-    trained: int | None = None  # a token with less is not trained; None where it does not say that
-    absent: str = ""  # how tokens without it count beside others that have it; "": not at all
+    trained: int | None = None  # tokens with less are untrained; None if it does not decide that
+    absent: str = ""  # how tokens of datasets without it count; "": no effect
 
 
 TRACKS = {
@@ -293,7 +295,7 @@ TRAINED_TRACKS = tuple(name for name, kind in TRACKS.items() if kind.trained is 
 
 _START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
 _HEAD_BYTES = 256
-_LINES = 1000  # of a long list, made into text at once
+_LINES = 1000  # entries of a long list made into text at once
 
 
 def manifest_path(prefix: str | os.PathLike[str]) -> str:
@@ -320,19 +322,20 @@ class _TokenizerEntry:
 class Manifest(Counts):
     """What is known about a dataset besides its bytes.
 
-    The counts add up: ``records == documents + empty + rejected``, where ``documents`` are those in
-    the dataset, ``empty`` those left out because they have no token. Where ``where`` has
-    ``left_out`` records, and ``map`` has left out ``mapped_out`` and added ``mapped_in`` rows,
-    ``records - left_out - mapped_out + mapped_in`` is that sum: see ``adds_up``. ``reasons`` has
-    how many conversations have no document, bad ones too, by a phrase that says why; ``roles`` the
-    ``tokens`` and ``trained`` ones of each of ROLES, a token being of the turn in which it begins.
-    With ``pairs`` documents 2i and 2i + 1 are the preferred and the rejected answer of one record.
+    The counts add up: ``records == documents + empty + rejected``, where ``documents`` are in the
+    dataset and ``empty`` ones were left out because they have no tokens. If ``where`` left out
+    ``left_out`` records, and ``map`` left out ``mapped_out`` rows and added ``mapped_in``, that sum
+    is ``records - left_out - mapped_out + mapped_in``: see ``adds_up``. ``reasons`` counts
+    conversations without a document, including bad ones, by a phrase that says why. ``roles`` has
+    the ``tokens`` and ``trained`` tokens of each of ROLES; a token belongs to the turn in which it
+    begins. With ``pairs``, documents 2i and 2i + 1 are the preferred and the rejected answer of one
+    record.
     """
 
     tokpack_version: str
     created: str  # ISO 8601, with the offset from UTC
     tokenizer: dict[str, Any]  # name, type, sha256, vocab_size, special ids
-    options: dict[str, Any]  # resolved, as a user would give them
+    options: dict[str, Any]  # resolved, in the form in which users give them
     inputs: Sequence[Any]  # objects: name, size, fingerprint, records, documents, tokens
     records: int  # in all inputs
     documents: int
@@ -345,9 +348,9 @@ class Manifest(Counts):
     bin: FileDigest
     idx: FileDigest
     tracks: Mapping[str, TrackDigest] = field(default_factory=dict)  # by name: PREFIX.NAME
-    trained: int | None = None  # tokens that are, where tracks say it
-    table: FileDigest | None = None  # of PREFIX.docs.parquet, where there is one
-    dropped: FileDigest | None = None  # of PREFIX.dropped.parquet, where there is one
+    trained: int | None = None  # trained tokens, if tracks say which are
+    table: FileDigest | None = None  # of PREFIX.docs.parquet
+    dropped: FileDigest | None = None  # of PREFIX.dropped.parquet
     pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset, or of a view
     selection: FileDigest | None = None  # of PREFIX.selection, of a view
     reasons: Mapping[str, int] = field(default_factory=dict)
@@ -364,7 +367,7 @@ class Manifest(Counts):
 
     @classmethod
     def new(cls, facts: Mapping[str, Any], **more: Any) -> Manifest:
-        """The manifest of a dataset that is made now; ``more`` hold where ``facts`` differ."""
+        """The manifest of a dataset that is made now; ``more`` overrides ``facts``."""
         return cls(**{"tokpack_version": __version__, "created": now(), **facts, **more})
 
     def __repr__(self) -> str:
@@ -376,17 +379,13 @@ class Manifest(Counts):
     _repr_html_ = drawn
 
     def token_fact(self, key: str) -> int | None:
-        """A number that the manifest tells of the tokenizer: vocab_size, eod_id; None if it does
-        not.
-        """
+        """A number of the tokenizer in the manifest, vocab_size or eod_id, or None."""
         value = self.tokenizer.get(key)
         return value if _is_count(value) and value < 1 << 31 else None
 
     @property
     def frame(self) -> tuple[list[int], list[int]] | None:
-        """The ids before and after every document that has tokens, or None if the manifest has
-        none.
-        """
+        """The ids before and after every document with tokens, or None if unknown."""
         frame = self.tokenizer.get("frame")
         if isinstance(frame, dict):
             before, after = frame.get("before"), frame.get("after")
@@ -403,13 +402,11 @@ class Manifest(Counts):
 
     @property
     def kept_empty(self) -> int:
-        """The documents without a token that have an entry in the index nevertheless."""
+        """The number of documents without tokens that have an entry in the index."""
         return self.empty if self.options.get("empty") == "document" else 0
 
     def record(self, prefix: str) -> ShardRecord:
-        """The record of this dataset for the manifest of a virtual one, in which it is called
-        ``prefix``.
-        """
+        """The record of this dataset, as ``prefix``, for the manifest of a virtual one."""
         return ShardRecord(
             prefix=prefix,
             sequences=self.sequences,
@@ -459,7 +456,7 @@ class Manifest(Counts):
             "manifest": values.pop("format_version"),
             "version": values.pop("tokpack_version"),
         }
-        # A list that may be long has a line for each entry, which is a hundred times as fast.
+        # A possibly long list is written line by line, which is a hundred times as fast.
         long = {key: values[key] for key in ("inputs", "pieces") if values.get(key)}
         rest = json.dumps({"tokpack": versions, **values, **{key: [] for key in long}}, indent=2)
         for key, entries in long.items():
@@ -474,7 +471,7 @@ class Manifest(Counts):
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "manifest") -> Manifest:
-        """Parse a manifest. FormatError, with ``name``, if it is none or of a newer version."""
+        """Parse a manifest. FormatError, with ``name``, if it is invalid or of a newer version."""
         values = parse_json(text, name)
         versions = values.get("tokpack") if isinstance(values, dict) else None
         if not isinstance(versions, dict):
@@ -517,8 +514,8 @@ class Manifest(Counts):
     def find(cls, prefix: str | os.PathLike[str]) -> Manifest | None:
         """The manifest of the dataset ``prefix``, or None if there is none.
 
-        A file of that name that is plainly other JSON does not count. FormatError if it is broken
-        or of a newer version, InputError if it cannot be read.
+        A file of that name with clearly different JSON does not count. FormatError if the manifest
+        is broken or of a newer version, InputError if it cannot be read.
         """
         try:
             return cls.load(prefix)
@@ -536,7 +533,7 @@ class Manifest(Counts):
     def save(self, prefix: str | os.PathLike[str]) -> None:
         """Write the manifest of the dataset ``prefix`` atomically.
 
-        OutputError if the file exists and is no manifest: it may be the input.
+        OutputError if the file exists and is not a manifest: it may be the input.
         """
         path = manifest_path(prefix)
         check_outputs([(path, MANIFEST)], (), overwrite=True)
@@ -544,7 +541,7 @@ class Manifest(Counts):
 
 
 def facts_of_pieces(pieces: Sequence[ShardRecord]) -> dict[str, Any]:
-    """What the manifest of a virtual dataset says of files: its pieces', and sums of these."""
+    """The entries for files in the manifest of a virtual dataset: pieces, and their sums."""
     return {
         "bin": FileDigest(bytes=sum(one.bin_bytes for one in pieces), xxh3_128=""),
         "idx": FileDigest(bytes=sum(one.idx_bytes for one in pieces), xxh3_128=""),
@@ -554,7 +551,7 @@ def facts_of_pieces(pieces: Sequence[ShardRecord]) -> dict[str, Any]:
 
 
 def tracks_of_pieces(pieces: Iterable[ShardRecord], tokens: int) -> dict[str, TrackDigest]:
-    """What the manifest of a dataset made of pieces says of its tracks: all that any piece has."""
+    """The entries for tracks in the manifest of a dataset made of pieces: those of any piece."""
     names = {name for piece in pieces for name in piece.tracks}
     return {
         name: TrackDigest(bytes=tokens * dtype.itemsize, xxh3_128="", dtype=str(dtype))
@@ -564,13 +561,13 @@ def tracks_of_pieces(pieces: Iterable[ShardRecord], tokens: int) -> dict[str, Tr
 
 
 def _line(entry: dict[str, Any]) -> str:
-    """An entry of a long list as ``json.dumps`` has it, in a fifth of the time."""
+    """An entry of a long list as from ``json.dumps``, in a fifth of the time."""
     text: str = ujson.dumps(entry, escape_forward_slashes=False, separators=(", ", ": "))
     return "    " + text.replace("\x7f", "\\u007f")
 
 
 def plain_input(name: str, documents: int, tokens: int, size: int) -> dict[str, Any]:
-    """What a manifest says of an input that is a dataset, of ``size`` bytes."""
+    """The entry of a manifest for an input that is a dataset of ``size`` bytes."""
     return {
         "name": os.path.basename(name),
         "size": size,
@@ -582,7 +579,7 @@ def plain_input(name: str, documents: int, tokens: int, size: int) -> dict[str, 
 
 
 def plain_facts(name: str, documents: int, tokens: int, size: int) -> dict[str, Any]:
-    """The manifest's keys for a dataset of which only the files are known."""
+    """The manifest's keys for a dataset without a manifest: only its files are known."""
     return {
         "tokenizer": {},
         "options": {},
@@ -596,10 +593,10 @@ def plain_facts(name: str, documents: int, tokens: int, size: int) -> dict[str, 
 
 
 def summed(manifests: Sequence[Manifest]) -> dict[str, Any]:
-    """What the manifest of a dataset made of others says of all of them: sums of what they count.
+    """The counts in the manifest of a dataset made of others: sums of theirs.
 
-    ``roles`` are not known of all where they are not of some that have tokens. Of those that do not
-    say what is trained every token is, where others say it.
+    ``roles`` are unknown if they are unknown for a dataset with tokens. If some datasets say what
+    is trained, all tokens of the others count as trained.
     """
     facts: dict[str, Any] = {
         name: sum(getattr(one, name) for one in manifests) for name in (*READ, *FOUND)
@@ -633,7 +630,7 @@ def now() -> str:
 
 
 def not_a_manifest(path: str) -> str:
-    """The reason why a file with the name of a manifest is not read as one."""
+    """Why a file with the name of a manifest is not read as one."""
     return f'{path}: not a manifest: expected an object with the key "tokpack"'
 
 
@@ -641,12 +638,12 @@ def _read(path: str) -> bytes:
     """The content of a file if it begins like a manifest, else its first bytes."""
     with cannot_read(path), open_file(path) as file:
         begin = file.read(_HEAD_BYTES)
-        # Another file may be data of any size, so no more of it is read.
+        # A different file may be data of any size: read no more of it.
         return begin + file.read(MAX_BYTES) if _START.match(begin) else begin
 
 
 def _check_digests(manifest: Manifest, name: str) -> None:
-    """FormatError where what is said of a file is no digest, or a track is of another dtype."""
+    """Raise FormatError for an invalid digest of a file, or a track with another dtype."""
     for key in ("bin", "idx", "table", "dropped", "selection"):
         digest = getattr(manifest, key)
         if digest is not None and not _is_digest(digest):
@@ -660,7 +657,7 @@ def _check_digests(manifest: Manifest, name: str) -> None:
 
 
 def _check_sums(manifest: Manifest, name: str) -> None:
-    """What a virtual dataset, or a view, says of itself against what it says of its pieces."""
+    """Compare the counts of a virtual dataset or view with those of its pieces. FormatError."""
     try:
         storage_dtype(manifest.dtype)
     except (TypeError, UsageError):
@@ -692,9 +689,9 @@ def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-# A manifest may name only files in its own folder, and below what the user trusts: anybody may have
-# written it. Without this rule a manifest that is merely looked at could make a command send
-# requests to hosts with the user's credentials.
+# Anybody may have written a manifest, so it may only name files in its own folder, and below places
+# that the user trusts. Without this rule, just looking at a manifest could make a command send
+# requests to other hosts with the user's credentials.
 
 TRUST = "TOKPACK_TRUST"  # folders and URLs, separated by commas
 
@@ -705,18 +702,18 @@ def piece_path(manifest: str, prefix: str) -> str:
     FormatError if it is neither in the folder of the manifest nor below a place in $TOKPACK_TRUST.
     """
     path = joined(os.path.dirname(manifest), prefix)
-    if not is_url(path) and ".." in path.split("/"):  # which would lead elsewhere after a link
+    if not is_url(path) and ".." in path.split("/"):  # after a link, .. leads elsewhere
         path = os.path.normpath(path)
     if not is_trusted(manifest, path):
         raise FormatError(
-            f"{manifest}: its piece {brief(prefix)} lies outside of the manifest's folder, so it "
-            f"is not opened; if you trust who made it, set {trust_setting([path])}"
+            f"{manifest}: its piece {brief(prefix)} is outside the manifest's folder, so it is not "
+            f"opened; if you trust its origin, set {trust_setting([path])}"
         )
     return path
 
 
 def is_trusted(manifest: str, path: str) -> bool:
-    """Whether a file may be read because a manifest names it."""
+    """Whether a file named by a manifest may be read."""
     trusted = (os.path.expanduser(text.strip()) for text in os.environ.get(TRUST, "").split(","))
     roots = (os.path.dirname(manifest) or os.curdir, *filter(None, trusted))
     return any(_is_below(path, root) for root in roots)

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 _ADVICE = (
-    "a dataset is PREFIX.bin and PREFIX.idx, and is opened by its PREFIX; a run that did not "
-    "finish leaves none, and can be run again"
+    "a dataset is PREFIX.bin and PREFIX.idx, and is opened by its PREFIX; an unfinished run "
+    "leaves none: run it again"
 )
 
 
-_TRIES = 100  # to open a copy that other processes may remove again before it is open
+_TRIES = 100  # to open a copy, which other processes may remove before it is open
 
 
 def map_file(
@@ -55,15 +55,15 @@ def map_file(
             stored = stored or located(path)
         if stored is None and not stat.S_ISREG(
             os.stat(path).st_mode
-        ):  # a pipe would block for ever
+        ):  # opening a pipe would block for ever
             raise InputError(f"{path}: not a regular file")
         with _opened(path, stored) as file:
             status = os.fstat(file.fileno())
             size, identity = status.st_size, stored or FileIdentity.of(status)
             if size == 0:  # an empty file cannot be mapped
                 return b"", identity
-            # Reading a map of a file that was cut off is a signal, which the core turns into an
-            # error. A library may have replaced its handler since the last file.
+            # Reading a map of a truncated file raises a signal, which the core turns into an error.
+            # A library may have replaced the core's handler since the last file.
             _core.watch_bus_errors()
             if sys.version_info >= (3, 13):  # without a second open descriptor
                 buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, trackfd=False)
@@ -87,7 +87,7 @@ def map_file(
 def _opened(path: str, stored: StoredObject | None) -> BinaryIO:
     for _ in range(_TRIES):
         name = path if stored is None else copies([stored])[0]
-        with suppress(FileNotFoundError):  # removed meanwhile to make space for another copy
+        with suppress(FileNotFoundError):  # removed meanwhile to make space
             return open(name, "rb", buffering=0)
         if stored is None:
             break
@@ -96,9 +96,9 @@ def _opened(path: str, stored: StoredObject | None) -> BinaryIO:
 
 Tokens = npt.NDArray[Any]
 
-LEAST_BYTES = 16 << 10  # of a request; a smaller one takes as long
+LEAST_BYTES = 16 << 10  # of a request; smaller ones take as long
 MOST_BYTES = 4 << 20  # of one request, also for several ranges
-GAP_BYTES = 32 << 10  # ranges with a smaller gap between them are read with one request
+GAP_BYTES = 32 << 10  # ranges with smaller gaps are read with one request
 
 
 class LazyTokens:
@@ -122,8 +122,8 @@ class LazyTokens:
 class StoredTokens(LazyTokens):
     """All tokens of the object ``stored``, as ``dtype``: each slice is a new array, read-only.
 
-    If slices follow each other, more and more is read ahead. InputError if the object has been
-    replaced, or if the store does not answer.
+    Consecutive slices make it read ahead more and more. InputError if the object has been replaced,
+    or if the store does not answer.
     """
 
     def __init__(self, stored: StoredObject, dtype: np.dtype[Any]) -> None:
@@ -144,7 +144,7 @@ class StoredTokens(LazyTokens):
         begin, end = begin * width, end * width
         at, data = self._window
         if not at <= begin <= end <= at + len(data):
-            # If this continues the last window, twice as much as that is read.
+            # If this continues the last window, read twice as much.
             ahead = 2 * len(data) if at < begin <= at + len(data) else LEAST_BYTES
             size = max(end - begin, min(ahead, MOST_BYTES))
             data = read(self.stored, begin, min(begin + size, self.nbytes))
@@ -173,7 +173,7 @@ class Span(NamedTuple):
 
 
 class Fetch:
-    """Requests for spans, sent at once; spans that lie close together share a request."""
+    """Requests for spans, sent at once; nearby spans share a request."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = sorted(spans, key=lambda span: (span.tokens.stored.url, span.begin))
@@ -205,14 +205,14 @@ class Fetch:
         self._ranges.close()
 
 
-# ``scan`` reads a whole .bin once, on all cores. Files are read, not mapped, so that a file that is
-# cut off meanwhile is an error and not a signal. An object on a store is read from its beginning to
-# its end, with requests ahead.
+# ``scan`` reads a whole .bin once, on all cores. Files are read, not mapped, so that truncating one
+# meanwhile causes an error and not a signal. Objects on a store are read in order, with requests
+# ahead.
 
 Result = TypeVar("Result")
 ByteBlock = npt.NDArray[np.uint8]
 
-CHUNK_BYTES = 1 << 21  # a multiple of every item size that fits into the cache of a core
+CHUNK_BYTES = 1 << 21  # fits into a core's cache; a multiple of every item size
 _MOST_THREADS = 32
 
 
@@ -228,15 +228,14 @@ def scan(
 ) -> Generator[tuple[int, ByteBlock, Result], None, None]:
     """The results of ``look(begin, block)`` for the chunks of the first ``size`` bytes of ``path``.
 
-    ``look`` runs in ``threads`` threads (0: as many as the cores can use). Its results come in the
-    order of the file, each with the chunk's first byte and its bytes, which stay valid until the
-    next one is taken. A chunk has ``chunk`` bytes, CHUNK_BYTES by default; with ``cuts``, from 0 up
-    to ``size``, there is a chunk between each two of them. Memory is bounded by two chunks a
-    thread. ``tokens``, those of a view, are read instead of a file. InputError if the file cannot
-    be read or is shorter.
+    ``look`` runs in ``threads`` threads (0: as many as the cores can use). Results come in file
+    order, each with the offset and bytes of its chunk, which stay valid until the next result is
+    taken. A chunk has ``chunk`` bytes, by default CHUNK_BYTES; with ``cuts``, from 0 up to
+    ``size``, chunks are between them. Memory is limited to two chunks per thread. ``tokens`` of a
+    view are read instead of a file. InputError if the file cannot be read or is shorter.
     """
     chunk = chunk or CHUNK_BYTES
-    # Two more threads than cores, because some wait for the disk.
+    # Two more threads than cores: some wait for the disk.
     threads = threads or min(_MOST_THREADS, usable_cores() + 2)
     if tokens is not None:
         source: _Blocks = _GatheredTokens(tokens)
@@ -265,7 +264,7 @@ def scan(
             at, block, result = waiting.popleft().result()
             yield at, block, result
             whole: ByteBlock = block if block.base is None else block.base
-            # The memory of one long chunk is not kept for the rest of the file.
+            # Do not keep the memory of one long chunk for the rest of the file.
             free.append(whole if len(whole) <= chunk else np.empty(min(chunk, size), np.uint8))
     finally:
         pool.shutdown(cancel_futures=True)
@@ -273,7 +272,7 @@ def scan(
 
 
 class _Blocks:
-    """What ``scan`` reads: a block is either taken or filled."""
+    """The input of ``scan``: a block is taken in order, then filled in any thread."""
 
     def take(self, block: ByteBlock) -> None:
         """Called for each block in order, before it is filled."""
@@ -286,7 +285,7 @@ class _Blocks:
 
 
 class _GatheredTokens(_Blocks):
-    """Tokens of a view, which the threads gather in any order."""
+    """Tokens of a view, gathered by the threads in any order."""
 
     def __init__(self, tokens: LazyTokens) -> None:
         self._tokens = tokens
@@ -297,7 +296,7 @@ class _GatheredTokens(_Blocks):
 
 
 class _FileBlocks(_Blocks):
-    """A file whose blocks the threads read in any order."""
+    """A file whose blocks are read by the threads in any order."""
 
     def __init__(self, path: str) -> None:
         self._path = path

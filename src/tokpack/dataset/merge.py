@@ -65,10 +65,10 @@ _log = logging.getLogger(__name__)
 
 
 class Tables:
-    """The tables of several datasets as one, in their order; for a view, the rows that it lists.
+    """The tables of several datasets as one, in order; for a view, the rows that it lists.
 
-    ``kept`` are the kept columns with their types, which follow the rule of ``encode``: a column
-    that a dataset lacks is null there.
+    ``kept`` are the kept columns with their types, as from ``encode``; a column that a dataset
+    lacks is null there.
     """
 
     def __init__(self, prefixes: Sequence[str]) -> None:
@@ -76,7 +76,7 @@ class Tables:
         self._parts = [DocumentTable(prefix) for prefix in prefixes]
         self._ends = [0, *accumulate(map(len, self._parts))]
         self.kept = _kept(reader for part in self._parts for reader in part)
-        # A view has no table of left out records.
+        # A view has no table of records left out.
         shards = [one for part in self._parts if part.numbers is None for one in part.prefixes]
         self._dropped = [dropped_path(one) for one in shards if Manifest.load(one).dropped]
 
@@ -94,9 +94,7 @@ class Tables:
     def write_dropped(
         self, prefix: str, new: NewFiles, binary: FileDigest, rows: int
     ) -> FileDigest | None:
-        """Write the table of all records that were left out; None if they are not among
-        ``rows``.
-        """
+        """Write the table of all records left out. Returns None if ``rows`` do not include them."""
         readers = [TableReader(near(path), path) for path in self._dropped if exists(path)]
         if not rows or sum(map(len, readers)) != rows:
             return None
@@ -126,11 +124,11 @@ def tables_of(prefixes: Sequence[str]) -> Tables | None:
     if not without:
         try:
             return Tables(prefixes)
-        except InputError as error:  # a dataset can be used without its table
-            _log.warning("%s; what is made has no table of its documents", error)
+        except InputError as error:  # a dataset is usable without its table
+            _log.warning("%s; the new dataset has no table of documents", error)
     elif len(without) < len(prefixes):
         _log.warning(
-            "%s has no table of its documents, so what is made has none", ", ".join(without[:3])
+            "%s has no table of documents, so the new dataset has none", ", ".join(without[:3])
         )
     return None
 
@@ -142,8 +140,10 @@ def all_tables(
     if tables is None:
         return {}
     empty = facts["empty"] if facts["options"].get("empty") == "document" else 0
-    if len(tables) != facts["documents"] + empty:  # only some have entries for empty documents
-        _log.warning("%s: has no table, as its inputs count empty documents otherwise", prefix)
+    if len(tables) != facts["documents"] + empty:  # not all index empty documents
+        _log.warning(
+            "%s: has no table, because its inputs count empty documents differently", prefix
+        )
         return {}
     digests = {"table": tables.write(prefix, new, binary, (0, len(tables)))}
     left_out = facts["empty"] + facts["rejected"] - empty
@@ -160,7 +160,7 @@ def _in_order(reader: TableReader) -> Iterator[Any]:
 
 
 def _kept(readers: Iterable[TableReader]) -> dict[str, str]:
-    """The kept columns of several tables, in the order in which they appear, with their types."""
+    """The kept columns of several tables, in order of appearance, with their types."""
     types: dict[str, set[str]] = {}
     for reader in readers:
         for name in reader.kept:
@@ -192,13 +192,13 @@ def _turned(column: Any, goal: Any) -> Any:
         return arrow.nulls(len(column), goal)
     if str(goal) == "double":
         return column.cast(goal, safe=False)
-    # If others are strings, numbers become their JSON text.
+    # If the column is a string elsewhere, numbers become their JSON text.
     texts = [None if value is None else json.dumps(value) for value in column.to_pylist()]
     return arrow.array(texts, goal)
 
 
 class InputShard(NamedTuple):
-    """One .bin with its .idx, as they were when the command began."""
+    """One .bin with its .idx, as they were at the start of the command."""
 
     record: ShardRecord  # with the full prefix
     identity: Identity
@@ -208,7 +208,7 @@ class InputShard(NamedTuple):
 
 @dataclass(frozen=True)
 class MergeInput:
-    """A dataset that is to be merged, as its shards."""
+    """A dataset to merge, as its shards."""
 
     name: str  # as the user has written it
     dtype: np.dtype[Any]
@@ -237,13 +237,13 @@ def merge(
 ) -> Manifest:
     """Join datasets, in order, into the dataset ``output``. Returns its manifest.
 
-    ``inputs`` are prefixes (or files) of datasets with the same dtype and, as far as their
-    manifests tell, the same tokenizer. Every entry of their indices is checked. Their tables of
-    documents are joined if all have one. The output has every track that any input has; where one
-    is missing, every token counts, and a warning says so. ``virtual`` copies nothing and writes
-    only ``output``.json, which lists them. ``progress`` is told the bytes of the .bin that are
-    written. UsageError if the datasets do not fit together, FormatError if one is broken,
-    OutputError if the output exists or cannot be written.
+    ``inputs`` are prefixes (or files) of datasets with the same dtype and, if their manifests say
+    it, the same tokenizer. Every entry of their indices is checked. Tables of documents are joined
+    if all have one. The output has every track of any input; for inputs without it all tokens
+    count, with a warning. ``virtual`` copies nothing and writes only ``output``.json, which lists
+    the inputs. ``progress`` is told the written bytes of the .bin. UsageError if the datasets do
+    not fit together, FormatError if one is broken, OutputError if the output exists or cannot be
+    written.
     """
     output = os.fspath(output)
     prefixes = prefixes_of(paths_of(inputs))
@@ -264,7 +264,7 @@ def merge(
         shards = [shard for dataset in datasets for shard in dataset.shards]
         records = [shard.record for shard in shards]
         stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
-        # A store can join whole objects, but not the single documents of a view.
+        # A store can join whole objects, but not single documents of a view.
         joins = is_url(output) and not any(dataset.is_view for dataset in datasets)
         out = (JoinedDataset if joins else NewDataset)(output, new, tracks)
         lengths = new.scratch(sum(record.sequences for record in records), np.int32)
@@ -301,7 +301,7 @@ def merge(
 
 
 def tracks_of(prefixes: Iterable[str]) -> tuple[str, ...]:
-    """The tracks that at least one of some datasets has."""
+    """The tracks of any of the datasets."""
     manifests = [Manifest.find(prefix) for prefix in prefixes]
     return tuple(
         name for name in TRACK_DTYPES if any(one and name in one.tracks for one in manifests)
@@ -309,7 +309,7 @@ def tracks_of(prefixes: Iterable[str]) -> tuple[str, ...]:
 
 
 def tell_of_tracks(inputs: Sequence[MergeInput]) -> None:
-    """Warn which datasets lack a track that others have, and what this means for their tokens."""
+    """Warn which datasets lack a track of others, and how their tokens count then."""
     shards = [shard.record for dataset in inputs for shard in dataset.shards]
     for name in LOSS_TRACKS:
         without = [one.prefix for one in shards if one.tokens and name not in one.tracks]
@@ -325,7 +325,7 @@ def _inspect(prefix: str) -> MergeInput:
             manifest = Manifest.find(shard.prefix) if dataset.records else dataset.manifest
             if manifest:
                 check_manifest(manifest, shard)
-            # A view has no .bin, and so no checksum of one.
+            # A view has no .bin, so no checksum of one.
             digest = manifest.bin if manifest and dataset.view is None else None
             multimodal = shard.index.header.multimodal if len(shard) else None
             record = ShardRecord.of(shard, manifest)
@@ -334,18 +334,18 @@ def _inspect(prefix: str) -> MergeInput:
 
 
 def check_same(inputs: Sequence[MergeInput]) -> None:
-    """Raise UsageError for datasets whose ids cannot be mixed, as far as their manifests tell."""
+    """Raise UsageError for datasets that cannot be mixed, according to their manifests."""
     kinds = {shard.multimodal: dataset.name for dataset in inputs for shard in dataset.shards}
     if True in kinds and False in kinds:
         raise UsageError(
             f"{kinds[True]} is multimodal, with a mode for each sequence, {kinds[False]} is not: "
-            "merge each kind for itself"
+            "merge each kind separately"
         )
     in_pairs = {dataset.pairs: dataset.name for dataset in inputs}
     if len(in_pairs) > 1:
         raise UsageError(
             f"{in_pairs[True]} has pairs of a preferred and a rejected answer, which stay "
-            f"together, {in_pairs[False]} has none by its manifest: take each kind for itself"
+            f"together, but {in_pairs[False]} has none: process each kind separately"
         )
     known = [(i.name, i.manifest) for i in inputs if i.manifest]
     tokenizers = [(name, one.tokenizer) for name, one in known if one.tokenizer.get("sha256")]
@@ -360,16 +360,16 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
     for dataset in inputs:
         if dataset.dtype != widest:
             raise UsageError(
-                f"{dataset.name} has ids of {dataset.dtype}, others of {widest}: bring them to one "
-                f"dtype with `tokpack convert {dataset.name} NEW --dtype {widest}`"
+                f"{dataset.name} has ids of {dataset.dtype}, others of {widest}: convert them to "
+                f"one dtype with `tokpack convert {dataset.name} NEW --dtype {widest}`"
             )
     framed = [(name, one.frame) for name, one in known if one.frame]
     for name, (before, after) in framed:
         first_name, (first_before, first_after) = framed[0]
         if (before, after) != (first_before, first_after):
             raise UsageError(
-                f"{first_name} has documents between the ids {first_before} and {first_after}, "
-                f"{name} between {before} and {after}: encode one again with the EOD and BOS of "
+                f"{first_name} has the ids {first_before} before documents and {first_after} after "
+                f"them, {name} has {before} and {after}: encode one again with the EOD and BOS of "
                 "the other"
             )
     named = {name for name, _ in tokenizers}
@@ -377,7 +377,7 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         _log.warning(
-            "no manifest tells the tokenizer of %s%s, so it was not checked", unknown[0], more
+            "no manifest names the tokenizer of %s%s, so it was not checked", unknown[0], more
         )
 
 
@@ -390,9 +390,9 @@ def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Mani
     for dataset in inputs:
         if dataset.is_view:
             raise UsageError(
-                f"{dataset.name} is a view, which a virtual dataset cannot list: leave out "
-                f"{option('virtual', True)} to write its documents out, or make a view of all with "
-                "`tokpack select`"
+                f"{dataset.name} is a view, which a virtual dataset cannot contain: leave out "
+                f"{option('virtual', True)} to copy its documents, or make a view of all datasets "
+                "with `tokpack select`"
             )
     shards = [shard.record for dataset in inputs for shard in dataset.shards]
     records = [replace(one, prefix=relative_name(output, one.prefix)) for one in shards]
@@ -410,10 +410,10 @@ def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Mani
 
 
 def warn_of_distant(path: str, prefixes: Sequence[str]) -> None:
-    """Warn if a manifest names datasets that will not be opened just because it names them."""
+    """Warn if a manifest names datasets outside its folder, which readers will not trust."""
     if far := [prefix for prefix in prefixes if not is_trusted(path, prefix)]:
         _log.warning(
-            "%s lists %s, outside of its own folder; so that commands open it, write it to a "
+            "%s lists %s, which is outside its folder, so commands will not open it: write it to a "
             "folder above both, or set %s",
             path,
             far[0],
@@ -426,7 +426,7 @@ def relative_name(output: str, prefix: str) -> str:
     if is_url(output):
         if not is_url(prefix):
             raise UsageError(
-                f"{prefix}: lies on a disk, where a dataset on a store cannot find it: copy it to "
+                f"{prefix}: is on a disk, and a dataset on a store cannot refer to it: copy it to "
                 f"the store, or merge without {option('virtual', True)}"
             )
         return prefix.removeprefix(output.rpartition("/")[0] + "/")
@@ -436,15 +436,15 @@ def relative_name(output: str, prefix: str) -> str:
 
 
 def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
-    """The facts of several manifests as one: inputs one after the other, counts summed."""
+    """The facts of several manifests as one: inputs concatenated, counts summed."""
     manifests = [dataset.manifest or _plain_manifest(dataset) for dataset in inputs]
     options = dict(manifests[0].options)
-    for manifest in manifests[1:]:  # only what all agree on stays
+    for manifest in manifests[1:]:  # keep only what is equal in all
         options = {k: v for k, v in options.items() if manifest.options.get(k) == v}
     named = [m.tokenizer for m in manifests if m.tokenizer.get("sha256")]
     tokenizer = dict(named[0] if named else manifests[0].tokenizer)
     if any(m.frame != manifests[0].frame for m in manifests):
-        tokenizer.pop("frame", None)  # some manifests do not tell it
+        tokenizer.pop("frame", None)  # unknown for some manifests
     return {
         "tokenizer": tokenizer,
         "options": {**options, "merged": [os.path.basename(dataset.name) for dataset in inputs]},
@@ -455,7 +455,7 @@ def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
 
 
 def _plain_manifest(dataset: MergeInput) -> Manifest:
-    """The manifest for a dataset that has none: nothing is known of its text."""
+    """A manifest for a dataset without one: nothing is known about its text."""
     documents, tokens, size = (dataset.total(what) for what in ("documents", "tokens", "bin_bytes"))
     return Manifest.new(
         plain_facts(dataset.name, documents, tokens, size),

@@ -62,8 +62,8 @@ def dataset_outputs(
 ) -> list[Output]:
     """The outputs of a new dataset ``prefix`` that has ``tracks``, and tables with ``table``.
 
-    A track, a table, or the selection of a view that exists is replaced even if the new dataset has
-    none; another file with such a name stays then. With ``selection`` the new dataset is a view.
+    An old track, table or selection is replaced even if the new dataset has none; a foreign file
+    with such a name stays. With ``selection`` the new dataset is a view.
     """
     new = [track_path(prefix, name) for name in tracks]
     beside = [(path, TRACK) for path in dict.fromkeys([*new, *own_tracks(prefix)])]
@@ -76,10 +76,9 @@ def dataset_outputs(
 
 
 def dataset_files(prefix: str) -> list[str]:
-    """The files that reading the dataset ``prefix`` may read: those of its pieces and tokenizers,
-    too.
+    """The files that reading a dataset may read, including those of pieces and tokenizers.
 
-    Raises FormatError for a virtual dataset that is broken.
+    Raises FormatError for a broken virtual dataset.
     """
     prefixes = [prefix]
     if is_virtual(prefix):
@@ -101,9 +100,9 @@ def _tokenizer_files(prefix: str) -> list[str]:
 
 
 def same_data(prefix: str, manifest: Manifest) -> bool:
-    """Whether the dataset that exists has the data that ``manifest`` describes.
+    """Whether the existing dataset has the data that ``manifest`` describes.
 
-    It is compared by its own manifest and the sizes of its files. InputError if a store does not
+    Its own manifest and file sizes are compared. InputError if a store does not
     answer.
     """
     return describes_same_data(prefix, manifest) and all(
@@ -112,7 +111,7 @@ def same_data(prefix: str, manifest: Manifest) -> bool:
 
 
 def describes_same_data(prefix: str, manifest: Manifest) -> bool:
-    """Whether the manifest that exists describes the same data, which may have been removed."""
+    """Whether the existing manifest describes the same data, which may be gone."""
     try:
         there = Manifest.load(prefix)
     except (InputError, FormatError):
@@ -153,9 +152,9 @@ def _beside(prefix: str, manifest: Manifest, *, tables: bool) -> Iterator[tuple[
         yield dropped_path(prefix), manifest.dropped["bytes"]
 
 
-# The card of a repository on the hub is its README.md. Each dataset has a section in it, between
-# two comments, made from its manifest. Text that users write around the sections stays, and a
-# README.md without such a section is not changed.
+# The card of a repository on the hub is its README.md. Each dataset has a section between two
+# comments, made from its manifest. Text around the sections stays, and a README.md without any is
+# not changed.
 
 _MOST_BYTES = 1 << 20  # of a README.md
 _logger = logging.getLogger(__name__)
@@ -174,7 +173,7 @@ task_categories:
 # {name}
 
 Tokens for training language models, in the .bin/.idx format of Megatron-LM, made by tokpack.
-Each dataset is a prefix, whose .json tells of its inputs, options and checksums.
+Each dataset is a prefix, whose .json has its inputs, options and checksums.
 
     hf download {repository} --repo-type dataset --local-dir .
 """
@@ -215,7 +214,7 @@ def write_hub_card(url: str, manifest: Manifest) -> None:
         if new != old:
             storage.put(path, new.encode(), "overwrite")
     except (TokpackError, UnicodeDecodeError) as error:
-        _logger.warning("%s: the card does not tell of %s: %s", path, prefix, error)
+        _logger.warning("%s: %s was not added to the card: %s", path, prefix, error)
 
 
 def section(url: str, prefix: str, manifest: Manifest) -> str:
@@ -256,11 +255,11 @@ class NewFiles(AtomicFiles):
     """The files that a command on datasets makes, on a disk or a store: all of them, or none.
 
     They are checked before and after the work, and ``publish`` gives them their names. ``outputs``
-    are the files that appear together; the one that completes them is the last. ``stale`` are files
-    of an old output that are removed before. ``inputs`` are the files that the command reads. Files
-    for a store are first written to a folder on this machine, which is removed at the end.
-    UsageError and OutputError as in ``look``; for a store also if nothing can be written. As a
-    context it locks the names: BusyError if another run on this machine makes the same files.
+    appear together; the last one completes them. ``stale`` are files of an old output to be removed
+    before. ``inputs`` are the files that the command reads. Files for a store are first written to
+    a folder on this machine, which is removed at the end. UsageError and OutputError as in
+    ``look``; for a store also if nothing can be written. As a context it locks the names: BusyError
+    if another run on this machine makes the same files.
     """
 
     def __init__(
@@ -282,8 +281,8 @@ class NewFiles(AtomicFiles):
         self._versions = look(outputs, read, overwrite=overwrite)
         self._stale = [path for path in stale if self._versions.get(path)]
         self._folder: ScratchFolder | None = None
-        self._last: BinaryIO | None = None  # the last output, which is locked from the start
-        self._lock = -1  # another descriptor of it: it stays locked until all have their names
+        self._last: BinaryIO | None = None  # the last output, locked from the start
+        self._lock = -1  # a second descriptor, which keeps it locked until all are renamed
         if is_url(paths[-1]):
             check_writable(paths[-1] + UNFINISHED)
             self._folder = ScratchFolder(paths[-1])
@@ -298,7 +297,7 @@ class NewFiles(AtomicFiles):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._last is not None:  # not written to: removed as a file without a name
+        if self._last is not None:  # unused: remove it like other unfinished files
             self.create(self._outputs[-1][0])
         super().__exit__()
         if self._lock >= 0:
@@ -312,11 +311,12 @@ class NewFiles(AtomicFiles):
         return super().create(here)
 
     def _opened(self, name: str) -> BinaryIO:
-        """A new file, as of ``AtomicFiles``, that stays locked until it is closed.
+        """A new unfinished file, as in ``AtomicFiles``, that stays locked until it is closed.
 
-        The unfinished file is itself the lock: a second run for the same name fails here, and not
-        after hours of work. One without a lock is what a killed run has left, or sealed, and its
-        run is about to rename it. It is never written to: removed, its run sees that at the commit.
+        The unfinished file is the lock: a second run for the same name fails here, not after hours
+        of work. An unlocked one was left by a killed run, or is sealed and about to be renamed by
+        its run. So it is removed and never written to: a live run notices the removal when it
+        commits.
         """
         if self._last is not None and name == self._outputs[-1][0] + UNFINISHED:
             last, self._last = self._last, None
@@ -333,7 +333,7 @@ class NewFiles(AtomicFiles):
                     raise
                 return super()._opened(name)
             locked = try_flock(file)
-            # It must still be the file of this name: the last run may have renamed it meanwhile.
+            # It must still have this name: the last run may have renamed it meanwhile.
             if locked and same_file(name) == Identity.of(os.fstat(file))[:2]:
                 if is_new:
                     return open(file, "rb+", buffering=BUFFER)
@@ -358,7 +358,7 @@ class NewFiles(AtomicFiles):
             cannot_write(path),
             tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as file,
         ):
-            # Its space is reserved first: on a full disk, a write to a map kills the process.
+            # Reserve its space first: on a full disk, writing to a map kills the process.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
             return np.memmap(file, dtype, "r+", shape=(count,))
@@ -371,8 +371,8 @@ class NewFiles(AtomicFiles):
     ) -> None:
         """Give the files their names, all or none, after removing old ones and ``stale``.
 
-        ``joined`` are the ranges from which a store makes an object, by its URL; ``on_bytes`` is
-        called with a number of bytes each time that some were sent.
+        ``joined`` are the ranges from which a store makes an object, by URL; ``on_bytes`` is called
+        with the number of bytes of each send.
         """
         if not self._folder:
             check_unchanged(self._versions)
@@ -388,7 +388,7 @@ class NewFiles(AtomicFiles):
                 for url, kind in self._outputs
                 if (joined and url in joined) or os.path.exists(self._here(url))
             ]
-            # Manifests last: a reader takes a dataset with a manifest for complete.
+            # Manifests last: a dataset with a manifest counts as complete.
             for is_last, url in sorted(outputs):
                 if is_last:
                     objects.write_last(url, Path(self._here(url)).read_bytes())
@@ -410,7 +410,7 @@ class NewFiles(AtomicFiles):
         return os.path.join(self._folder.name, os.path.basename(path)) if self._folder else path
 
     def _are_made(self) -> bool:
-        """Whether datasets with the same bytes exist, in place of those that are to be sent."""
+        """Whether datasets with the same bytes exist already under these names."""
         datasets = self._datasets()
         return bool(datasets) and all(
             manifest and same_data(one, manifest) for one, manifest in datasets
@@ -436,10 +436,9 @@ def new_datasets(
     """The new files of datasets, with ``tables`` and ``tracks``, or of ``views``, and those
     ``beside``.
 
-    Old files that would say something wrong about a new dataset are removed first; tracks, tables
-    and a selection only if they are such files. Tracks go before the manifest, because only the
-    manifest shows that they are tracks; then the manifest goes, and with it all that would describe
-    files that are gone.
+    Old files that would misdescribe a new dataset are removed first; tracks, tables and selections
+    only if they really are. Tracks are removed before the manifest, because only it shows that they
+    are tracks; then the manifest, before the files that it describes.
     """
     names = (manifest_path, idx_path, table_path, dropped_path, selection_path)
     outputs = [

@@ -110,7 +110,7 @@ def grep(
     needle = text.encode("utf-8", "surrogateescape")
     stage, reported = ProgressStage(progress, "search", len(within), "documents"), within.start
     for first, rows in _batches(dataset, within):
-        # Many documents are searched at once, and one by one only if something was found in them.
+        # Many documents are searched together, then one by one if there is a match.
         together = spelling.table is None or needle in spelling.text(np.concatenate(rows))
         for number, row in enumerate(rows if together else (), first):
             byte = spelling.text(row).find(needle)
@@ -125,9 +125,7 @@ def grep(
 def _batches(
     dataset: MMapIndexedDataset, within: range
 ) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
-    """Documents that follow each other, some 100,000 tokens together, and the number of the
-    first.
-    """
+    """Consecutive documents, about 100,000 tokens together, and the number of the first."""
     first, rows, tokens = within.start, [], 0
     for number in within:
         row = dataset.document(number)
@@ -143,7 +141,7 @@ def _batches(
 def _token_at(spelling: Spelling, row: npt.NDArray[Any], byte: int) -> int:
     end = 0
     if spelling.table is None:
-        row = row[: 1 << 14]  # one token after the other is slow there
+        row = row[: 1 << 14]  # decoding token by token is slow
     for number, text in enumerate(spelling.of(row.tolist())):
         end += len(text)
         if end > byte:
@@ -192,10 +190,10 @@ def summarize(lengths: Counts, counts: Counts) -> Lengths | None:
 
 
 def tally(chunks: Iterable[Counts]) -> tuple[Counts, Counts]:
-    """The different lengths in arrays of int64, ascending, and the number of documents with each.
+    """The different lengths in int64 arrays, ascending, and the number of documents of each.
 
-    Memory grows only with the number of different lengths, which is less than the square root of
-    twice the tokens.
+    Memory depends on the number of different lengths, which is less than the square root of twice
+    the tokens.
     """
     short = np.zeros(_SHORT, np.int64)
     long = Counter[int]()
@@ -230,7 +228,7 @@ class LengthStats:
 
 
 def measure(dataset: MMapIndexedDataset) -> LengthStats:
-    """Read the index of a dataset, a few ns a sequence, and none of its tokens.
+    """Length statistics from the index, a few ns per sequence; no tokens are read.
 
     Memory does not grow with the index. FormatError if an entry of it is broken.
     """
@@ -255,9 +253,7 @@ def _length_chunks(dataset: MMapIndexedDataset) -> Iterator[Counts]:
 
 
 def histogram(lengths: Counts, counts: Counts) -> list[Bin]:
-    """Bins of a tally, whose width doubles every second bin, from the shortest document to the
-    longest.
-    """
+    """Bins of a tally from shortest to longest document; widths double every second bin."""
     if not lengths.size:
         return []
     steps = 2 * int(lengths[-1]).bit_length() + 1
@@ -280,8 +276,7 @@ _SAMPLE_TOKENS = 1 << 16
 class Overview(ChosenCounts):
     """The facts about a dataset; what is not known is None, "" or empty.
 
-    ``measured`` is true where ``bytes_per_token`` comes from documents that were decoded, and not
-    from the manifest.
+    ``measured``: ``bytes_per_token`` comes from decoded documents, not from the manifest.
     """
 
     prefix: str
@@ -308,9 +303,9 @@ class Overview(ChosenCounts):
 
 
 def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> Overview:
-    """Describe a dataset; reads the whole index, and of the tokens a few at most.
+    """Describe a dataset; reads the whole index, and few tokens if any.
 
-    Raises FormatError where an entry of the index is broken.
+    Raises FormatError if an entry of the index is broken.
     """
     lengths = measure(dataset).lengths
     manifest = own_manifest(dataset)
@@ -337,7 +332,7 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
         empty=manifest.empty if manifest else None,
         rejected=manifest.rejected if manifest else None,
         **({name: getattr(manifest, name) for name in CHOSEN} if manifest else {}),
-        # Of a view, or datasets without manifests, the bytes of the text are not known.
+        # The text's bytes are unknown for views, and for datasets without manifests.
         text_bytes=(manifest.text_bytes or None) if manifest else None,
         bytes_per_token=ratio,
         measured=measured and ratio is not None,
@@ -351,7 +346,7 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
 def describe(dataset: MMapIndexedDataset) -> dict[str, Any]:
     """What ``tokpack inspect --json`` prints of a dataset: the fields of an Overview.
 
-    Without a tokenizer that is found nothing is decoded.
+    If no tokenizer is found, nothing is decoded.
     """
     tokenizer = find_tokenizer(dataset).tokenizer
     return counts_last(asdict(overview(dataset, Spelling(tokenizer) if tokenizer else None)))
@@ -368,7 +363,7 @@ def _measure(dataset: MMapIndexedDataset, spelling: Spelling) -> float | None:
 
 
 def _columns(dataset: MMapIndexedDataset) -> dict[str, str]:
-    """The kept columns; none where the table would have to be fetched, or is not there."""
+    """The kept columns; none if the table is missing, or would have to be fetched."""
     if own_manifest(dataset) is None or is_url(dataset.path_prefix):
         return {}
     try:
@@ -378,11 +373,11 @@ def _columns(dataset: MMapIndexedDataset) -> dict[str, str]:
 
 
 def _files(dataset: MMapIndexedDataset) -> dict[str, int]:
-    """Size of each file of the dataset that is there; of all pieces of a virtual one together."""
+    """Sizes of the existing files of a dataset; for a virtual one, summed over its pieces."""
     prefix = dataset.path_prefix
     paths = [bin_path(prefix), idx_path(prefix), manifest_path(prefix)]
     manifest = own_manifest(dataset)
-    if manifest is not None:
+    if manifest:
         paths += [table_path(prefix)] if manifest.table else []
         paths += [dropped_path(prefix)] if manifest.dropped else []
     if not dataset.records and dataset.view is None:

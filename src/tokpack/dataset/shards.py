@@ -1,8 +1,8 @@
 """One ``.bin`` with its ``.idx``, mapped together: an ordinary dataset has one such shard.
 
 A writer that replaces a dataset removes the old .idx, then renames the new .bin, then the new .idx.
-So if an .idx had its name before the .bin was opened, and has it still afterwards, the two belong
-together. If not, the dataset was replaced in between, and both are opened again.
+So if the same .idx is there before and after the .bin is opened, the two belong together. If not,
+the dataset was replaced in between, and both are opened again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 Tokens = npt.NDArray[Any]
 
-PATIENCE_SECONDS = 2.0  # to wait for a writer between removing the old .idx and naming the new
+PATIENCE_SECONDS = 2.0  # for a writer between removing the old .idx and renaming the new
 _PAUSE_SECONDS = 0.002
 
 
@@ -62,9 +62,9 @@ class Shard:
     """The two mapped files of a dataset. Arrays keep the maps alive, even after the shard is
     closed.
 
-    ``tokens`` are all of them, one sequence after the other, in the index's dtype; slices of them
-    are arrays. ``identity`` is that of the .idx. For a dataset on a store a copy of the .idx is
-    mapped, and slices of the .bin are read when they are taken.
+    ``tokens`` are those of all sequences, in the index's dtype; slices are arrays. ``identity`` is
+    the .idx's. For a dataset on a store a copy of the .idx is mapped, and slices of the .bin are
+    read on demand.
     """
 
     prefix: str
@@ -80,7 +80,7 @@ class Shard:
         return (self.sequence(number) for number in range(len(self)))
 
     def sequence(self, number: int, track: str | None = None) -> Tokens:
-        """Sequence ``number``, in [0, S), or the values that a track has for it."""
+        """Sequence ``number``, in [0, S), or its values in a track."""
         begin, length = sequence_span(self.index, number, self.tokens.nbytes)
         return self.values(track)[begin : begin + length]
 
@@ -93,7 +93,7 @@ class Shard:
     def manifest(self) -> Manifest | None:
         """The manifest of these files, or None if they have none. InputError, FormatError."""
         manifest = Manifest.find(self.prefix)
-        if manifest is not None:
+        if manifest:
             self.check_current("read")
         return manifest
 
@@ -105,7 +105,7 @@ class Shard:
     def track(self, name: str) -> Values | LazyTokens:
         """The values of a track, one for each token; slices of them are arrays.
 
-        A ``FilledTrack`` if these files do not have it. Raises as ``open_track``.
+        A ``FilledTrack`` if these files lack it. Raises as ``open_track``.
         """
         if name not in self._opened:
             self._opened[name] = open_track(self, name)
@@ -118,10 +118,10 @@ class Shard:
     def token_file(
         self, track: str | None = None, numbers: npt.NDArray[Any] | None = None
     ) -> _core.TokenFile:
-        """The object of the core that copies tokens of rows, or their values in a track.
+        """The core's object that copies tokens of rows, or their values in a track.
 
-        Only for files on this machine. Weights are copied as their bits. With ``numbers`` rows are
-        those of a view, which lists these sequences.
+        Only for files on this machine. Weights are copied as bits. With ``numbers`` rows are those
+        of a view that lists these sequences.
         """
         values, index, width = self.values(track), self.index, self.dtype.itemsize
         assert isinstance(values, np.ndarray)
@@ -144,7 +144,7 @@ class Shard:
 
     @property
     def is_current(self) -> bool:
-        """Whether the name of the dataset still means these files."""
+        """Whether these files still have the dataset's name."""
         return identity(idx_path(self.prefix)) == self.identity
 
     def open_bin(self, doing: str) -> BinaryIO:
@@ -160,9 +160,7 @@ class Shard:
         return file
 
     def check_current(self, doing: str) -> None:
-        """Raise InputError if the dataset has been replaced; ``doing`` is what was done with it, in
-        words.
-        """
+        """Raise InputError if the dataset has been replaced; ``doing`` is for the message."""
         if not self.is_current:
             raise InputError(f"{self.prefix}: was replaced while it was {doing}: run again")
 
@@ -188,15 +186,17 @@ def open_shard(prefix: str, stored: StoredFiles | None = None) -> Shard:
                 return shard
         except (FormatError, InputError) as error:
             fault = error
-        # A fault is real if the .idx was the same all the time, or if there is no file at all.
-        # Otherwise a writer is replacing the dataset, and the fault may be gone in a moment.
+        # A fault is real if the .idx did not change meanwhile, or if there is no file at all.
+        # Otherwise a writer is replacing the dataset, and the fault may disappear in a moment.
         after = identity(idx_path(prefix))
         whole = before is not None and before == after
         nothing = before is None and after is None and not exists(bin_path(prefix))
         if fault is not None and (whole or nothing or machine.clock.now() > until):
             raise fault
         if machine.clock.now() > until:
-            raise InputError(f"{prefix}: is replaced again and again while it is opened: try later")
+            raise InputError(
+                f"{prefix}: was replaced several times while it was opened: try again later"
+            )
         machine.clock.sleep(_PAUSE_SECONDS)
 
 
@@ -227,7 +227,7 @@ def fingerprint(
 ) -> tuple[int, LengthSums]:
     """The fingerprint of a dataset, and sums of its lengths, from one pass over them.
 
-    It is of all lengths and of some tokens: reading all tokens would take too long. ``lengths`` is
+    It covers all lengths but only some tokens, because reading all takes too long. ``lengths`` is
     int32 [S]; ``tokens_from(begin, end)`` returns tokens [begin, end) of all ``tokens``, or up to
     the last one, in pieces.
     """
@@ -256,12 +256,11 @@ OPEN_SHARDS = 64  # each has two maps
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """The shards of an open dataset: one that is open, or many that are opened when they are
-    needed.
+    """The shards of a dataset: a single open one, or many that are opened on demand.
 
-    ``only`` is the one shard, or None for a virtual dataset. Then ``manifest`` has the ``records``
-    of shards, ``open`` opens them, and at most OPEN_SHARDS stay open. ``prepare`` is told which
-    ones will be opened soon.
+    ``only`` is the single shard, or None for a virtual dataset. Then ``manifest`` has the
+    ``records`` of shards, ``open`` opens them, and at most OPEN_SHARDS stay open. ``prepare`` is
+    told which will be opened soon.
     """
 
     dtype: np.dtype[Any]
@@ -274,7 +273,7 @@ class Shards:
     records: tuple[ShardRecord, ...] = ()
 
     def __iter__(self) -> Iterator[Shard]:
-        """The shards in order, each opened when its turn comes."""
+        """The shards in order, each opened on demand."""
         count = len(self.starts) - 1
         for number in range(count):
             if number % OPEN_SHARDS == 0:
@@ -300,7 +299,7 @@ class Shards:
         return [record.tokens for record in self.records]
 
     def tokens_from(self, begin: int, end: int) -> Iterator[npt.NDArray[Any]]:
-        """Tokens [begin, end), or up to the last one, in a piece from each shard that has some."""
+        """Tokens [begin, end), or up to the last one, one piece per shard."""
         counts = self.token_counts
         ends = np.cumsum([0, *counts])
         first = int(np.searchsorted(ends, begin, side="right")) - 1
@@ -325,26 +324,26 @@ def only_shard(shard: Shard, manifest: Manifest | None = None) -> Shards:
 
 
 def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> Shards:
-    """The shards that a manifest has records of. Raises FormatError.
+    """The shards recorded in a manifest. Raises FormatError.
 
-    With ``check`` the checksum or the fingerprint of each is compared when it is opened.
+    With ``check`` the checksum or fingerprint of each is compared when it is opened.
     """
     records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
     starts = starts_of([record.sequences for record in records])
     paths = [piece_prefix(prefix, record) for record in records]
-    objects: dict[int, StoredFiles | None] = {}  # of shards on a store, which are looked up once
+    objects: dict[int, StoredFiles | None] = {}  # of shards on a store, looked up once
     again = "select" if check else "merge"
 
     def look_at(numbers: range) -> None:
         """Look up the objects of shards on a store, all at once; their .idx are copied here.
 
-        None for those that are missing, or are replaced meanwhile. InputError.
+        None for shards that are missing, or replaced meanwhile. InputError.
         """
         new = [n for n in numbers if n not in objects and is_url(paths[n])]
         if not new:
             return
         indices = [idx_path(paths[number]) for number in new]
-        # An .idx that is the same before and after belongs to the .bin in between, see above.
+        # An .idx that is the same before and after belongs to the .bin, see above.
         before, data = stats(indices), stats([bin_path(paths[number]) for number in new])
         for number, idx, one, after in zip(new, before, data, stats(indices), strict=True):
             objects[number] = None
@@ -353,9 +352,7 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
         copies([pair[0] for number in new if (pair := objects[number])])
 
     def contents(shard: Shard, record: ShardRecord) -> Iterator[tuple[str, str, str]]:
-        """What may differ in a shard that has the right counts: its name, its value and that of the
-        record.
-        """
+        """What may differ in a shard with the right counts: name, its value, the record's."""
         if check:
             there = Manifest.find(shard.prefix) if record.xxh3_128 else None
             if there is not None:
@@ -368,7 +365,7 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
                 sums = now.get(name, "none"), then.get(name, "none")
                 yield f"the checksum of its {name}", *sums
 
-    # lru_cache holds no lock while it calls the function, so a fork cannot inherit a locked one.
+    # lru_cache holds no lock during the call, so a fork cannot inherit a locked one.
     @lru_cache(OPEN_SHARDS)
     def opened(number: int) -> Shard:
         """A shard. FormatError if it has changed since it was recorded, InputError."""
@@ -427,7 +424,7 @@ def check_manifest(manifest: Manifest, shard: Shard) -> None:
     header = shard.index.header
     empty = manifest.kept_empty
     if "empty" not in manifest.options:
-        # Of merged datasets only some may have entries for empty documents: so the index decides.
+        # In merged datasets only some may index empty documents, so use the index's count.
         empty = min(max(0, header.entries - 1 - manifest.documents), manifest.empty)
     facts = (
         ("bytes of the .bin", manifest.bin["bytes"], shard.tokens.nbytes),

@@ -1,4 +1,4 @@
-"""The origin of a dataset by its manifest and table: its inputs, and the line of each document."""
+"""Where a dataset comes from, by manifest and table: inputs, and the line of each document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST = 60  # characters of a value in messages
 
 
 def doubt(dataset: MMapIndexedDataset) -> str:
-    """The reason why PREFIX.json is not used as the dataset's manifest; "" if it is, or is missing.
+    """Why PREFIX.json is not used as the dataset's manifest; "" if it is used, or missing.
 
     FormatError if it is a manifest that is broken or of a newer version.
     """
@@ -34,13 +34,13 @@ def doubt(dataset: MMapIndexedDataset) -> str:
     if (manifest.sequences, manifest.tokens) == (len(dataset), dataset.token_count):
         return ""
     return (
-        f"{path}: says {manifest.sequences} sequences and {manifest.tokens} tokens, the "
-        f"dataset has {len(dataset)} and {dataset.token_count}: it belongs to another one"
+        f"{path}: says {manifest.sequences} sequences and {manifest.tokens} tokens, but the "
+        f"dataset has {len(dataset)} and {dataset.token_count}: it belongs to another dataset"
     )
 
 
 def own_manifest(dataset: MMapIndexedDataset) -> Manifest | None:
-    """The manifest of a dataset, or None if it has none that belongs to it."""
+    """The manifest of a dataset, or None if it has none of its own."""
     return None if doubt(dataset) else dataset.manifest
 
 
@@ -88,10 +88,9 @@ def shares_of(manifest: Manifest) -> list[SourceShare]:
 
 @dataclass(frozen=True)
 class Place:
-    """The origin of a document: its input, the line in it, from 1, and the kept values of its
-    record.
+    """Where a document comes from: input, line, from 1, and kept values of its record.
 
-    If they are not known they are "", None and empty.
+    Unknown ones are "", None and empty.
     """
 
     source: str = ""
@@ -124,7 +123,7 @@ class Sources:
         self._dataset = dataset
 
     def find(self, number: int) -> Place:
-        """The origin of document ``number``, as far as a table, or else the manifest, tells it."""
+        """The origin of document ``number``, by the table if there is one, else by the manifest."""
         if self._origins is not None and number < len(self._origins):
             with suppress(TokpackError):  # a shard may have no table
                 origin = self._origins[number]
@@ -150,7 +149,7 @@ class Sources:
         try:
             is_there = self._dataset.records or has_table(prefix)
             return Origins(prefix, kept=True) if is_there else None
-        except TokpackError:  # for a table of another dataset `inspect --trace` tells the reason
+        except TokpackError:  # `inspect --trace` gives the reason for a wrong table
             return None
 
     @cached_property

@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 1 << 16  # tokens
-_WINDOW = 8  # the text of a token may depend on so many tokens before it
+_WINDOW = 8  # tokens before one that may affect its text
 _NO_TOKEN = "\N{REPLACEMENT CHARACTER}"
 
 
 class TokenText(NamedTuple):
-    """Some tokens that make up whole characters together; nearly always just one."""
+    """Tokens that form whole characters together; nearly always just one."""
 
     ids: tuple[int, ...]
     text: str
 
 
 class Spelling:
-    """The bytes of single tokens of a tokenizer, as far as they can be told.
+    """The bytes of single tokens of a tokenizer, as far as possible.
 
-    A byte-level BPE has them in its vocabulary. With other tokenizers the text of a token depends
-    on those before it. An id that the tokenizer does not have becomes U+FFFD.
+    A byte-level BPE has them in its vocabulary. With other tokenizers the text of a token may
+    depend on those before it. Unknown ids become U+FFFD.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -55,15 +55,13 @@ class Spelling:
 
     @cached_property
     def table(self) -> list[bytes] | None:
-        """The bytes of each id, or None if the text of a document is not simply these in a row."""
+        """The bytes of each id, or None if a text is not just their concatenation."""
         if not isinstance(self.tokenizer, NativeTokenizer):
             return None
         return [self.alone(token) for token in range(self.tokenizer.vocab_size)]
 
     def alone(self, token: int) -> bytes:
-        """The bytes of one token with nothing before it, or after itself if it has none
-        otherwise.
-        """
+        """The bytes of one token alone, or, if there are none, after itself."""
         try:
             first = self.tokenizer.decode_bytes([token])
             return first or self.tokenizer.decode_bytes([token, token])
@@ -71,7 +69,7 @@ class Spelling:
             return _NO_TOKEN.encode()
 
     def text(self, ids: Sequence[int] | npt.NDArray[Any]) -> bytes:
-        """The text of a document as UTF-8; takes about 20 ns a token for a byte-level BPE."""
+        """The text of a document as UTF-8; about 20 ns per token for a byte-level BPE."""
         if self.table is not None:
             array = np.asarray(ids)
             return b"".join(
@@ -86,9 +84,9 @@ class Spelling:
 
     @cached_property
     def _flat(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """All bytes of the table in a row, the offset of each token in them, and its length.
+        """All bytes of the table concatenated, the offset of each token, and its length.
 
-        One more entry at the end stands for ids that are no token.
+        One more entry at the end is for unknown ids.
         """
         rows = [*(self.table or []), _NO_TOKEN.encode()]
         lengths = np.array([len(row) for row in rows], np.int64)
@@ -143,24 +141,24 @@ def _is_cut(text: bytes) -> bool:
 
 HOW = (
     f"give it with {option('tokenizer')}, or {option('vocab_file')} and {option('merge_file')}, as "
-    "to encode"
+    "for encode"
 )
 _IN_PYTHON = "load one with tokpack.load_tokenizer(...), whose decode takes dataset.document(i)"
 
 
 class TokenizerLookup(NamedTuple):
-    """A tokenizer, or None; ``note`` is what a user should know about that."""
+    """A tokenizer, or None; ``note`` tells the user why, or how it differs."""
 
     tokenizer: Tokenizer | None
     note: str
 
 
 def find_tokenizer(dataset: MMapIndexedDataset, **files: Unpack[TokenizerFiles]) -> TokenizerLookup:
-    """The tokenizer that is given, loaded, or else the one that the manifest describes.
+    """The given tokenizer, loaded, or else the one in the manifest.
 
     A manifest has the paths and checksums of a tokenizer's files. They are looked for among the
-    copies that encode has kept on this machine, beside the dataset, and at their old place, and
-    must have the checksum. A tokenizer that is given must load: raises TokpackError.
+    copies that encode keeps on this machine, beside the dataset, and at their old place, and must
+    have the checksum. TokpackError if a given tokenizer does not load.
     """
     if any(files.values()):
         tokenizer, manifest = load_tokenizer(**files), own_manifest(dataset)
@@ -180,7 +178,7 @@ def find_tokenizer(dataset: MMapIndexedDataset, **files: Unpack[TokenizerFiles])
 
 
 def spelling_of(dataset: MMapIndexedDataset) -> Spelling:
-    """The tokens of a dataset as text, by the tokenizer that its manifest describes.
+    """A Spelling for the tokenizer in a dataset's manifest.
 
     TokenizerError, with advice, if there is none or it is not found.
     """
@@ -216,8 +214,8 @@ class RoleSpan(NamedTuple):
 def turns_of(dataset: MMapIndexedDataset, number: int, begin: int, end: int) -> list[RoleSpan]:
     """The turns in tokens [begin, end) of document ``number``, counted from ``begin``.
 
-    Two messages of the same role that follow each other are one turn. Without a track of roles all
-    tokens are one turn of the role "". Raises as its ``track``.
+    Consecutive messages of the same role are one turn. Without a track of roles all tokens are one
+    turn of the role "". Raises as ``track``.
     """
     if "roles" not in dataset.tracks:
         return [RoleSpan("", 0, end - begin)]

@@ -49,12 +49,12 @@ def split(
 ) -> list[tuple[str, Manifest]]:
     """Cut a dataset into OUTPUT_00000, OUTPUT_00001, ...; documents, and pairs of them, stay whole.
 
-    Exactly one option says how: at most ``documents`` or ``tokens`` in each (a longer document is a
-    dataset of its own), ``parts`` with about the same number of tokens, or ``shares`` of the
-    documents, such as (969, 30, 1): three are named OUTPUT_train, _valid and _test, and a share of
-    0 makes no dataset. Returns each prefix with its manifest. All datasets are complete, or none
-    exists. ``progress`` is told the bytes of the .bin that are written. UsageError if a dataset
-    would have no document, FormatError if the dataset is broken, OutputError if an output exists.
+    Exactly one option says how: at most ``documents`` or ``tokens`` in each (a longer document gets
+    a dataset of its own), ``parts`` of similar size in tokens, or ``shares`` of the documents, such
+    as (969, 30, 1): three are named OUTPUT_train, _valid and _test, and a share of 0 makes no
+    dataset. Returns each prefix with its manifest. Either all datasets appear or none. ``progress``
+    is told the written bytes of the .bin. UsageError if a dataset would have no document,
+    FormatError if the dataset is broken, OutputError if an output exists.
     """
     prefix, output = os.fspath(input), os.fspath(output)
     _check_request(documents=documents, tokens=tokens, parts=parts, shares=shares)
@@ -68,7 +68,7 @@ def split(
         if documents is not None:
             if documents < together:
                 raise UsageError(
-                    f"{prefix}: has pairs, which are 2 documents: {option('documents', 2)} or more"
+                    f"{prefix}: has pairs of documents: give {option('documents', 2)} or more"
                 )
             bounds = [*range(0, count, documents // together), count]
         elif tokens is not None:
@@ -107,13 +107,13 @@ def split(
 
 
 def _tell_of_others(output: str, parts: int) -> None:
-    """Warn of datasets with higher numbers, which an earlier split into more parts has left."""
+    """Warn of datasets with higher numbers, probably left by an earlier split."""
     names = (f"{output}_{number:05d}" for number in itertools.count(parts))
     others = list(itertools.takewhile(lambda name: is_manifest(manifest_path(name)), names))
     if others:
         _log.warning(
-            "%s%s: of an earlier split into more parts, it may be, and no part of this one; remove "
-            "what %s_* should not match",
+            "%s%s: probably left by an earlier split into more parts, not part of this one; remove "
+            "it if %s_* should not match it",
             others[0],
             f" to {others[-1]}" if len(others) > 1 else "",
             output,
@@ -154,7 +154,7 @@ def _by_parts(ends: npt.NDArray[np.int64], parts: int, prefix: str, kind: str) -
         right = int(np.searchsorted(ends, goal))
         left = max(right - 1, 0)
         near = left if goal - ends[left] < ends[right] - goal else right
-        # At least one document for this dataset, and one is left for each of those that follow.
+        # At least one document for this dataset, and one for each of the rest.
         bounds.append(min(max(near, bounds[-1] + 1), count - (parts - number)))
     return [*bounds, count]
 
@@ -164,8 +164,8 @@ def _by_shares(shares: Sequence[float], count: int, prefix: str, kind: str) -> l
     for share, (begin, end) in zip(shares, pairwise(bounds), strict=True):
         if share and begin == end:
             raise UsageError(
-                f"{prefix}: the share {share:g} of {sum(shares):g} is none of {count} {kind}: "
-                "choose a larger one, or 0 for no dataset"
+                f"{prefix}: the share {share:g} of {sum(shares):g} gives none of {count} {kind}: "
+                "choose a larger share, or 0 for no dataset"
             )
     return bounds
 
@@ -191,7 +191,7 @@ def _write(
         if low < high:
             out.copy(shard, low, high, "split", stage.add)
         done += size
-    # Which documents of which dataset: the inputs of a part are not known.
+    # Say which documents of which dataset: the inputs of a part are unknown.
     size = stop - start
     facts = plain_facts(dataset.path_prefix, end - begin, size // itemsize, size)
     facts["inputs"][0]["first_document"] = begin

@@ -1,7 +1,7 @@
 """``PREFIX.docs.parquet``, described in docs/format.md: a row for each document of a dataset.
 
-Records that were left out have rows in ``PREFIX.dropped.parquet``. The footer of each file names
-the checksum of its .bin, and the manifest has its own size and checksum.
+Records left out have rows in ``PREFIX.dropped.parquet``. The footer of each file has the checksum
+of the .bin, and the manifest has the size and checksum of the file.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 TABLE_SUFFIX = ".docs.parquet"
 DROPPED_SUFFIX = ".dropped.parquet"
-# The columns of every table, in this order; kept columns follow. Where one of these has its name, a
-# column here is called OWN + name instead, and readers find it by that name in every table.
+# The columns of every table, in this order; kept columns follow. If a kept column has the same
+# name, our column is called OWN + name instead, and readers find it under either name.
 COLUMNS = ("source", "line", "bytes", "tokens", "text_xxh3", "tokens_xxh3")
 OWN = "tokpack_"
 DROPPED_COLUMNS = ("source", "line", "reason")
 EMPTY = "empty"  # the reason for a document without a token
 ROW_GROUP = 1 << 16  # rows; the last group has fewer
 VERSION = 1
-NO_TOKENS = xxh3_128_intdigest(b"") >> 64  # the upper half of tokens_xxh3 without any token
+NO_TOKENS = xxh3_128_intdigest(b"") >> 64  # the upper half of tokens_xxh3 for no tokens
 MARK = b"tokpack.table"  # a key of the footer's metadata
 
 _MAGIC = b"PAR1"
@@ -56,7 +56,7 @@ _TAIL_BYTES = 1 << 16  # at the end of the footer, where its metadata is
 
 _OPEN = 8  # row groups in memory
 _ADVICE = (
-    "`tokpack adopt` makes one from its tokens; to have lines and values of the input in it, "
+    "`tokpack adopt` makes one from its tokens; for one with lines and values of the input, "
     "encode with --keep or --trace"
 )
 
@@ -74,8 +74,8 @@ def dropped_path(prefix: str | os.PathLike[str]) -> str:
 def token_digests(tokens: npt.NDArray[Any], spans: Int64s) -> npt.NDArray[np.uint8]:
     """``tokens_xxh3`` of documents, uint8 [n, 16]: document i has the tokens of spans[i].
 
-    Tokens are hashed as int32, little endian, whatever the dtype of the dataset. A document with a
-    token that does not fit is hashed as int64, followed by a byte of 0.
+    Tokens are hashed as int32, little endian, whatever the dtype. If a token of a document does not
+    fit, it is hashed as int64, followed by a 0 byte.
     """
     return _core.token_digests(np.require(plain_ids(tokens), requirements=["C", "A"]), spans)
 
@@ -94,9 +94,9 @@ def plain_ids(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def is_table(path: str | os.PathLike[str], mark: bytes = MARK) -> bool:
-    """Whether a file is a table of documents or of left out records, so that it may be replaced.
+    """Whether a file is a table of documents or of records left out, and may be replaced.
 
-    Other tables have another ``mark`` in the metadata of their footer.
+    Other tables have another ``mark`` in their footer's metadata.
     """
     path = os.fsdecode(path)
     if head(path, len(_MAGIC)) != _MAGIC:
@@ -131,9 +131,9 @@ def import_parquet() -> Any:
 
 
 def array_of(values: npt.NDArray[Any], kind: Any = None) -> Any:
-    """An Arrow array without nulls; its type is that of ``values``, or ``kind``, which is as wide.
+    """An Arrow array without nulls, with the type of ``values`` or ``kind`` of equal width.
 
-    ``pyarrow.array`` would load pandas, to ask what it has.
+    ``pyarrow.array`` would load pandas.
     """
     arrow = import_parquet()
     data = arrow.py_buffer(np.ascontiguousarray(values).view(np.uint8))
@@ -153,17 +153,17 @@ def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
     """The paths of the tables of a dataset's shards, in order, on this machine.
 
     For a dataset on a store they are copies, which must be opened at once. A view has no table of
-    its own: ``DocumentTable`` has the rows of its documents. InputError for a view, or if a shard
-    has no table; FormatError if one is of another dataset: by its size, its rows, and the checksum
-    of the .bin in its footer. Only ``tokpack verify`` compares all its bytes.
+    its own: use ``DocumentTable``. InputError for a view, or if a shard has no table; FormatError
+    if one is from another dataset, by its size, rows, and the checksum in its footer. Only
+    ``tokpack verify`` compares all bytes.
     """
     prefix = prefix_of(prefix)
     prefixes = [prefix]
     if is_virtual(prefix):
         manifest = Manifest.load(prefix)
-        if manifest.selection is not None:  # its datasets' tables also have rows of other documents
+        if manifest.selection is not None:  # the tables under a view have other rows too
             raise InputError(
-                f"{prefix}: is a view, which has no table of its own: merge writes it out with one"
+                f"{prefix}: a view has no table of its own: `tokpack merge` makes a copy with one"
             )
         prefixes = [piece_prefix(prefix, piece) for piece in manifest.pieces or ()]
     return [table_file(one) for one in prefixes]
@@ -172,7 +172,7 @@ def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
 def has_table(prefix: str) -> bool:
     """Whether the manifest of the dataset ``prefix`` names a table.
 
-    For a virtual dataset or a view: whether those of all datasets that it is made of do.
+    For a virtual dataset or a view: whether all manifests under it do.
     """
     if not is_virtual(prefix):
         manifest = Manifest.find(prefix)
@@ -190,7 +190,7 @@ def table_file(prefix: str) -> str:
             raise InputError(what)
         old = exists(f"{prefix}.trace")
         more = " (its .trace is of an earlier version)" if old else ""
-        raise InputError(f"{prefix}: has no table of its documents{more}; {_ADVICE}")
+        raise InputError(f"{prefix}: no table of documents{more}; {_ADVICE}")
     file = identity(path)
     if file is None:
         raise InputError(f"{path} is missing: {manifest_path(prefix)} names it; {_ADVICE}")
@@ -212,10 +212,10 @@ def check_footer(local: str, manifest: Manifest, rows: int, name: str) -> None:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, arrow.ArrowException) as error:
-        raise FormatError(f"{name}: not a right parquet file: {error}") from None
+        raise FormatError(f"{name}: not a valid parquet file: {error}") from None
     value = (metadata.metadata or {}).get(MARK)
     if value is None:
-        raise FormatError(f"{name}: is a parquet file, and no table of tokpack")
+        raise FormatError(f"{name}: a parquet file, but not a table of tokpack")
     if value != table_metadata(manifest.bin)[MARK]:
         raise FormatError(f"{name}: is the table of another dataset; encode this one again")
     if metadata.num_rows != rows:
@@ -223,18 +223,16 @@ def check_footer(local: str, manifest: Manifest, rows: int, name: str) -> None:
 
 
 def within(numbers: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
-    """Those of ascending numbers that are in [begin, end)."""
+    """The ascending ``numbers`` in [begin, end)."""
     if begin == end:
         return numbers[:0]
-    # In the dtype of the numbers: else a search would convert all of them.
+    # In the dtype of the numbers: otherwise the search would convert all of them.
     first, last = np.array([begin, end - 1]).astype(numbers.dtype)
     return numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, last, side="right")]
 
 
 class TableReader:
-    """Reads rows of one table by their numbers or lines; row groups are read when they are
-    needed.
-    """
+    """Reads rows of one table by number or line; row groups are read on demand."""
 
     def __init__(self, local: str, name: str = "") -> None:
         arrow = import_parquet()
@@ -263,15 +261,13 @@ class TableReader:
         return tuple(self.schema.names[len(COLUMNS) :])
 
     def stored(self, column: str) -> str:
-        """The name in this table of a column; one that begins with OWN is of COLUMNS."""
+        """The name of a column in this table; OWN + name stands for one of COLUMNS."""
         own = column.removeprefix(OWN)
         is_plain = own in COLUMNS and column not in self.schema.names[: len(COLUMNS)]
         return own if is_plain else column
 
     def has(self, column: str, others: Collection[str] = ()) -> bool:
-        """Whether it has a column, given those of ``others``, which may have kept one of its
-        name.
-        """
+        """Whether it has a column, where ``others`` may have kept one of the same name."""
         moved = OWN + column in {*others} - {*self.schema.names}
         return not moved and self.stored(column) in self.schema.names
 
@@ -315,9 +311,9 @@ class TableReader:
             raise self._broken(error) from None
 
     def of_rows(self, column: str, rows: npt.NDArray[Any]) -> Iterator[tuple[Any, Int64s]]:
-        """For each row group, the values of a column, and which of these belong to ``rows``.
+        """For each row group with ``rows``, the values of a column, and which belong to rows.
 
-        ``rows`` are ascending, with repeats. Groups without any are not read.
+        ``rows`` are ascending, with repeats.
         """
         for group, (begin, end) in enumerate(pairwise(self._ends)):
             inside = within(rows, begin, end)
@@ -332,9 +328,7 @@ class TableReader:
     def find(
         self, source: str, line: int, columns: tuple[str, ...]
     ) -> list[tuple[int, dict[str, Any]]]:
-        """The rows of a line of an input, with their numbers; groups that cannot have it are not
-        read.
-        """
+        """The rows of a line of an input, with their numbers; skips groups that cannot have it."""
         from pyarrow import compute
 
         arrow = import_parquet()
@@ -343,7 +337,7 @@ class TableReader:
             if not self._may_have(group, source, line):
                 continue
             table = self._group(group, (*_WHERE, *columns))
-            of_lines: Any = compute  # which type checkers do not know
+            of_lines: Any = compute  # untyped
             is_line = of_lines.equal(table[1], arrow.scalar(line, arrow.int64()))
             for number in of_lines.indices_nonzero(is_line).to_pylist():
                 [row] = table.slice(number, 1).to_pylist()
@@ -373,12 +367,12 @@ class TableReader:
         return FormatError(f"{self.name}: not a right table of documents: {error}")
 
 
-# Tables are written in row groups of a fixed size. So their bytes follow from the rows alone,
-# however these were cut on their way here (and from pyarrow's version, which the footer names).
+# Tables are written in row groups of a fixed size, so their bytes depend only on the rows, however
+# these were cut on their way here (and on pyarrow's version, which is in the footer).
 
 _HASH = "fixed_size_binary[16]"  # their type
-_COUNTS = slice(1, 4)  # the columns of numbers that are near those of neighbours
-# A column with more bytes of different values than this in a row group gets no dictionary.
+_COUNTS = slice(1, 4)  # columns of numbers that are similar in neighbouring rows
+# Columns with more bytes of distinct values in a row group get no dictionary.
 _DICTIONARY_BYTES = 1 << 16
 
 
@@ -391,7 +385,7 @@ def table_schema(kept: Mapping[str, str]) -> Any:
     name = arrow.dictionary(arrow.int32(), arrow.string())
     digest = arrow.binary(16)
     number = arrow.int64()
-    taken = {one.lower() for one in kept}  # SQL does not tell upper from lower case
+    taken = {one.lower() for one in kept}  # SQL ignores case
     names = [OWN + one if one in taken else one for one in COLUMNS]
     own = zip(names, (name, number, number, number, digest, digest), strict=True)
     return arrow.schema([*own, *((n, arrow_type(kind)) for n, kind in kept.items())])
@@ -414,7 +408,7 @@ def table_chunks(
 ) -> Iterator[bytes]:
     """The bytes of a table, for ``replace_file``, from Arrow tables of any size, in order.
 
-    Columns that are dictionaries in the schema may be strings in these.
+    Dictionary columns of the schema may be strings in these.
     """
     arrow = import_parquet()
     schema = schema.with_metadata(dict(metadata))
@@ -463,14 +457,14 @@ def _encoded(column: Any, kind: Any) -> Any:
     arrow = import_parquet()
     if not arrow.types.is_dictionary(kind):
         return column.combine_chunks()
-    if arrow.types.is_dictionary(column.type):  # each chunk has one value, so the order is right
+    if arrow.types.is_dictionary(column.type):  # one value per chunk: the order is right
         return column.unify_dictionaries().combine_chunks()
     encoded = column.combine_chunks().dictionary_encode()
     return encoded.combine_chunks() if isinstance(encoded, arrow.ChunkedArray) else encoded
 
 
 class _Sink(io.RawIOBase):
-    """A file in memory whose content is taken away as it is written."""
+    """A file in memory whose content is taken while it is written."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
@@ -495,13 +489,13 @@ class _Sink(io.RawIOBase):
 
 
 class DocumentTable:
-    """The rows of the documents of the dataset ``prefix``, numbered like these.
+    """The table rows of a dataset's documents, by document number.
 
-    A dataset in shards has them in the tables of its shards, a view in the tables of the datasets
-    that it selects from; each table is opened when it is needed. ``prefixes`` are the datasets with
-    the tables. ``numbers`` are the documents of a view in these, or None for any other dataset.
-    Opening takes a moment, for a view a pass over its list. InputError if a table is missing,
-    FormatError if one is broken or of another dataset.
+    A virtual dataset has them in the tables of its shards, a view in the tables of the datasets
+    under it; each table is opened on demand. ``prefixes`` are the datasets with tables. ``numbers``
+    are the documents of a view in these, or None for any other dataset. Opening takes a moment, for
+    a view a pass over its list. InputError if a table is missing, FormatError if one is broken or
+    of another dataset.
     """
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
@@ -527,7 +521,7 @@ class DocumentTable:
         return self.ends[-1] if self.numbers is None else len(self.numbers)
 
     def __iter__(self) -> Iterator[TableReader]:
-        """The tables of the shards, each opened when its turn comes."""
+        """The tables of the shards, each opened on demand."""
         return map(self.shard, range(len(self.prefixes)))
 
     @cached_property
@@ -541,13 +535,13 @@ class DocumentTable:
 
     @property
     def kept(self) -> dict[str, str]:
-        """The columns that were kept of the inputs, with their types."""
+        """The kept columns, with their types."""
         names = {name for reader in islice(self, _OPEN) for name in reader.kept}
         return {name: kind for name, kind in self.columns.items() if name in names}
 
     @property
     def in_pairs(self) -> bool:
-        """Whether documents 2i and 2i + 1 are different documents of the same line of a source."""
+        """Whether documents 2i and 2i + 1 are always different documents of the same line."""
         from pyarrow import compute
 
         table = self.read([OWN + "source", OWN + "line", OWN + "tokens_xxh3"])
@@ -560,9 +554,7 @@ class DocumentTable:
         return bool(np.all(both.to_numpy()))
 
     def parts(self, documents: Int64s, columns: Sequence[str]) -> Iterator[tuple[Int64s, Any]]:
-        """For each table that has some of ``documents``: the places of these among all, and their
-        rows, with those ``columns`` that it has.
-        """
+        """For each table with any of ``documents``: their places, and their rows."""
         if self.numbers is not None:
             documents = self.numbers[documents].astype(np.int64)
         for shard, here, rows in by_part(self.ends, documents):
@@ -571,7 +563,7 @@ class DocumentTable:
             yield here, reader.take(rows, names)
 
     def rows(self, documents: Int64s, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Rows as mappings, in the order of the documents; a column that a shard lacks is missing.
+        """Rows as mappings, in document order, without columns that a shard lacks.
 
         IndexError for a document that does not exist.
         """
@@ -584,7 +576,7 @@ class DocumentTable:
     def take(self, documents: Int64s, columns: Sequence[str], fit: Callable[[Any], Any]) -> Any:
         """Rows as an Arrow table, in the order of the documents.
 
-        ``fit`` converts the ``columns`` of one table to the form that they have in all tables.
+        ``fit`` converts the ``columns`` of a table to their common form.
         """
         arrow = import_parquet()
         tables, order = [], []
@@ -600,7 +592,7 @@ class DocumentTable:
         """All rows as an Arrow table with ``columns``, or all columns.
 
         A kept column that a shard lacks is null there. UsageError for an unknown column, or one
-        whose types in the shards do not fit together.
+        with incompatible types in shards.
         """
         arrow = import_parquet()
         names = list(dict.fromkeys(name for reader in self for name in reader.schema.names))
@@ -622,7 +614,7 @@ class DocumentTable:
             table = arrow.concat_tables(tables, promote_options="permissive").select(wanted)
         except arrow.ArrowTypeError as error:
             raise UsageError(
-                f"{self.prefix}: columns of its shards do not go together: {error}"
+                f"{self.prefix}: columns of its shards do not fit together: {error}"
             ) from None
         rows = table.replace_schema_metadata().unify_dictionaries()
         return rows if self.numbers is None else rows.take(array_of(self.numbers))
@@ -638,7 +630,7 @@ Became = Literal["document", "empty", "rejected", "unselected", "nothing"]
 
 @dataclass(frozen=True)
 class Origin:
-    """A line of an input, and what has become of it.
+    """A line of an input, and what became of it.
 
     ``source`` is the input's name as in the manifest. ``line`` counts from 1: lines of JSON lines
     and plain text (blank ones too, compressed or not), elements of a JSON array, rows of a table,
@@ -662,13 +654,12 @@ class Origin:
 
 
 class Origins:
-    """The origins of the documents of the dataset ``prefix``, by its table and manifest.
+    """Where the documents of a dataset come from, by its table and manifest.
 
-    A dataset in shards has the tables of its shards, each opened when it is needed, and a view
-    those of the datasets that it lists. InputError if one of these is missing, FormatError if it is
-    broken or of another dataset. Opening takes a moment, for a view a pass over its list; a
-    question takes some milliseconds, and less for a document near the last one. With ``kept``
-    origins have the kept values of documents, which takes longer to read.
+    For a virtual dataset or a view, the tables under it are opened on demand. InputError if one is
+    missing, FormatError if it is broken or of another dataset. Opening takes a moment, for a view a
+    pass over its list; a lookup takes some milliseconds, less for a document near the last one.
+    With ``kept`` origins include kept values, which take longer to read.
     """
 
     def __init__(self, prefix: str | os.PathLike[str], *, kept: bool = False) -> None:
@@ -676,7 +667,7 @@ class Origins:
         self.table = table = DocumentTable(prefix)
         self._dropped = lru_cache(_OPEN)(_dropped)
         self._manifests = [Manifest.load(table.prefix)]
-        if table.numbers is not None:  # the inputs of a view are datasets, not their inputs
+        if table.numbers is not None:  # the inputs of a view are datasets, not files
             bases = (Manifest.find(one) for one in table.prefixes)
             self._manifests = [one for one in bases if one is not None]
         names = [name for one in self._manifests for name in _names(one)]
@@ -707,7 +698,7 @@ class Origins:
             yield Origin(source, line, "document", number, kept=row)
 
     def find(self, source: str, line: int) -> list[Origin]:
-        """What has become of a line: an origin for each time that the input was given.
+        """What became of a line: one origin for each time that the input was given.
 
         ``source`` is an input's name, or the end of it (``wiki.jsonl`` for ``data/wiki.jsonl``).
         UsageError if no input, or more than one, has such a name.
@@ -734,9 +725,7 @@ class Origins:
         return origins or [Origin(name, line, "nothing", reason=self._no_record(name))]
 
     def _no_record(self, name: str) -> str:
-        """The reason why a line of an input is neither a document nor among the records left
-        out.
-        """
+        """Why a line of an input is neither a document nor a record left out."""
         reasons = ["blank", "behind the last line"]
         manifests = [one for one in self._manifests if name in _names(one)]
         reasons += dict.fromkeys(way for one in manifests for way in one.ways_out())

@@ -52,31 +52,29 @@ def own_tracks(prefix: str) -> list[str]:
         manifest = Manifest.find(prefix)
     except (FormatError, InputError):
         return []
-    if manifest is None or manifest.pieces is not None:  # pieces have their own
+    if manifest is None or manifest.pieces is not None:  # pieces have their own tracks
         return []
     return [path for name in manifest.tracks if exists(path := track_path(prefix, name))]
 
 
 def is_track(path: str) -> bool:
-    """Whether a file is a track, which only the manifest beside it tells."""
+    """Whether a file is a track, according to the manifest beside it."""
     return path in own_tracks(path.rpartition(".")[0])
 
 
 def check_name(name: str) -> None:
     """Raise UsageError if no track has this name."""
     if name not in TRACK_DTYPES:
-        raise UsageError(f"no track is called {name!r}: there are {', '.join(TRACK_DTYPES)}")
+        raise UsageError(f"there is no track {name!r}; tracks are {', '.join(TRACK_DTYPES)}")
 
 
 def count_trained(values: Mapping[str, Values]) -> int:
-    """The number of trained tokens, by their values in one or more tracks."""
+    """The number of trained tokens, from their values in tracks."""
     return int(np.count_nonzero(are_trained(values)))
 
 
 def are_trained(values: Mapping[str, Values]) -> npt.NDArray[np.bool_]:
-    """Whether each of some tokens is trained: bool [n], from ``values`` [n] in one or more
-    tracks.
-    """
+    """Whether tokens are trained, bool [n], from their ``values`` [n] in tracks."""
     trained = np.ones(len(next(iter(values.values()))), bool)
     for name, kind in TRACKS.items():
         if name in values and kind.trained is not None:
@@ -89,7 +87,7 @@ def read_tracks(
 ) -> Iterator[dict[str, Values]]:
     """The values of tokens [begin, end) of a shard in each track, some at a time.
 
-    If that is all its tokens, a track whose checksum is not that of the manifest is a FormatError.
+    For all tokens, checksums are compared too: FormatError if one differs from the manifest.
     Otherwise raises as ``open_track``.
     """
     end = len(shard.tokens) if end is None else end
@@ -112,9 +110,7 @@ def read_tracks(
 
 
 def trained_in_files(paths: Mapping[str, str], tokens: int) -> int:
-    """The ``count_trained`` of tracks with this number of tokens, by the paths of their files.
-    InputError.
-    """
+    """The number of trained tokens in the files of tracks. InputError."""
     mapped = {name: _opened(path, TRACK_DTYPES[name])[0] for name, path in paths.items()}
     steps = range(0, tokens, _STEP)
     parts = ({name: one[at : at + _STEP] for name, one in mapped.items()} for at in steps)
@@ -140,14 +136,12 @@ def trained_ends(
 
 
 def role_name(number: int) -> str:
-    """The name of the role with this number in a track; "" for one that no release of tokpack
-    writes.
-    """
+    """The name of the role with this number in a track; "" for an unknown one."""
     return ROLES[number] if number < len(ROLES) else ""
 
 
 class FilledTrack(LazyTokens):
-    """The track of a shard that has none while another has: every token counts, nobody speaks."""
+    """A track for a shard that lacks it while another has it: all tokens count, no roles."""
 
     def __init__(self, tokens: Values | LazyTokens, name: str) -> None:
         self.dtype = TRACK_DTYPES[name]
@@ -235,10 +229,9 @@ class NewTracks:
         self._trained += count_trained(values)
 
     def finish(self, tokens: int) -> dict[str, Any]:
-        """The entries ``tracks`` and ``trained`` of a manifest, for so many tokens; none without
-        tracks.
+        """The entries ``tracks`` and ``trained`` of a manifest, or none without tracks.
 
-        OutputError if a track has another number of values.
+        OutputError if a track does not have one value per token.
         """
         if not self._new:
             return {}
@@ -275,7 +268,7 @@ class _NewTrack:
 def track_values(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     """Values in the form of a track: one dimension of its dtype.
 
-    UsageError, without the number of the sequence, for values that it cannot have by TRACKS.
+    UsageError, without the number of the sequence, for values that TRACKS does not allow.
     """
     array, kind = np.asarray(values).reshape(-1), TRACKS[name]
     if not array.size:
@@ -291,8 +284,8 @@ def track_values(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
 def check_tracks(shard: Shard, vocab_size: int | None) -> None:
     """Read and check the tracks of a shard, whose sizes are right.
 
-    FormatError for the first value that a track cannot have, for a wrong checksum, and if the
-    manifest has another number of trained tokens. InputError if one cannot be read.
+    FormatError for the first invalid value, a wrong checksum, or a wrong number of trained tokens
+    in the manifest. InputError if a track cannot be read.
     """
     manifest = shard.manifest
     if manifest is None:
@@ -322,7 +315,7 @@ def _checker(
     dtype, least, most, allowed, *_ = TRACKS[name]
     if name == "labels" and vocab_size is not None:
         most = vocab_size - 1
-        allowed = f"an id of the vocabulary, which has {vocab_size}, or less than 0"
+        allowed = f"an id below the vocabulary size {vocab_size}; negative ones are allowed"
 
     def look(begin: int, block: ByteBlock) -> tuple[str | None, bytes, int]:
         values = block.view(dtype)

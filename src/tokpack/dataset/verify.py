@@ -48,9 +48,9 @@ _DOCUMENTS = 1 << 17  # document ends looked up at a time
 
 
 class TokenCheck:
-    """Check chunks of a .bin: are ids in the vocabulary, and documents in their frame?
+    """Checks chunks of a .bin: ids in the vocabulary, and documents with their frame.
 
-    Each document that has tokens must begin with the first ids of ``frame``, and end with the last.
+    Documents with tokens must begin with the first ids of ``frame``, and end with the last.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TokenCheck:
         self.path = bin_path(shard.prefix)
         self.bin_bytes = shard.tokens.nbytes
         before, after = frame
-        # Which token of each document is expected, and how: a place below 0 counts from its end.
+        # The expected tokens of each document; negative places count from its end.
         self._frame = [
             (place, one, f"expected {one} as token {place} of a document")
             for place, one in enumerate(before)
@@ -70,9 +70,9 @@ class TokenCheck:
             self._frame.append((-place, one, f"expected {one}{where} of a document"))
         self.vocab_size = vocab_size
         dtype = shard.dtype
-        self._unsigned = np.dtype(f"<u{dtype.itemsize}")  # where a negative id is a large one
+        self._unsigned = np.dtype(f"<u{dtype.itemsize}")  # makes negative ids large
         most, self._limit = int(np.iinfo(dtype).max) + 1, None
-        # Every id that is not negative is in a vocabulary of so many.
+        # In a vocabulary this large every id is valid unless it is negative.
         if vocab_size is not None and (vocab_size < most or dtype.kind == "i"):
             self._limit = min(vocab_size, most)
 
@@ -84,12 +84,12 @@ class TokenCheck:
         return None if first is None else self._explain(*first, begin, block)
 
     def _stranger(self, begin: int, block: npt.NDArray[np.uint8]) -> tuple[int, str] | None:
-        """The byte of the first token that is not in the vocabulary, and what is expected there."""
+        """The byte of the first id outside the vocabulary, and what is expected there."""
         tokens: npt.NDArray[Any] = block.view(self._unsigned)
         if self._limit is None or not len(tokens) or int(tokens.max()) < self._limit:
             return None
         at = begin + int(np.argmax(tokens >= self._limit)) * self._unsigned.itemsize
-        return at, f"expected an id of the vocabulary, which has {self.vocab_size}"
+        return at, f"expected an id below the vocabulary size {self.vocab_size}"
 
     def _other(
         self, begin: int, block: npt.NDArray[np.uint8], place: int, expected: int, what: str
@@ -100,7 +100,7 @@ class TokenCheck:
         index, itemsize = self.index, self.index.header.dtype.itemsize
         tokens = block.view(index.header.dtype)
         numbers = range(index.header.entries - 1)
-        # Documents whose token at ``place``, counted from their begin or end, is in this chunk.
+        # Documents whose token at ``place`` is in this chunk.
         shift = place * itemsize
         is_end = place < 0
 
@@ -121,9 +121,7 @@ class TokenCheck:
         return None
 
     def _bytes_of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The byte at which each sequence begins; for the number after the last, the end of the
-        .bin.
-        """
+        """The byte at which each sequence begins; one past the last is the end of the .bin."""
         count = self.index.header.sequences
         begins = self.index.pointers[np.minimum(sequences, count - 1)]
         return np.where(sequences == count, self.bin_bytes, begins)
@@ -149,8 +147,8 @@ CHECKS = ("index", "counts", "checksums", "token ids", "tracks", "EOD", "BOS")
 class VerifyReport:
     """The result of a check that found no fault.
 
-    ``checked`` names the checks that were made, ``unchecked`` those that were not, with the reason:
-    something that they need was missing. ``bytes_read`` of ``.bin`` and ``.idx`` in ``seconds``.
+    ``checked`` names the checks that were made, ``unchecked`` those that were not, with reasons.
+    ``bytes_read`` of ``.bin`` and ``.idx`` in ``seconds``.
     """
 
     prefix: str
@@ -205,7 +203,7 @@ def verify(
             bytes_read += view.lengths.nbytes  # computing the lengths checks the selection
         if records:
             request = request.filled(dataset.manifest)
-            if dataset.manifest is not None:
+            if dataset.manifest:
                 _check_sums(dataset.manifest, manifest_path(dataset.path_prefix))
         for number, shard in enumerate(dataset.shards() if view is None else view.base):
             record = records[number] if records else None
@@ -248,7 +246,7 @@ class _Request:
     before: list[int] | None = None
 
     def filled(self, manifest: Manifest | None) -> _Request:
-        """The request with facts of the manifest where it has none."""
+        """The request, completed from the manifest."""
         if manifest is None:
             return self
         size = manifest.token_fact("vocab_size") if self.vocab_size is None else self.vocab_size
@@ -267,12 +265,12 @@ def _verify_shard(
     manifest = Manifest.find(shard.prefix)
     request = request.filled(manifest)
     shard.validate()
-    if manifest is not None:
+    if manifest:
         check_size(idx_path(shard.prefix), shard.idx_bytes, manifest.idx)
         check_size(bin_path(shard.prefix), shard.tokens.nbytes, manifest.bin)
         check_manifest(manifest, shard)
         for name in shard.tracks:
-            shard.track(name)  # opening it compares its size
+            shard.track(name)  # compares its size
         _check_sums(manifest, manifest_path(shard.prefix))
         _check_file(idx_path(shard.prefix), manifest.idx)
         documents = manifest.documents + manifest.kept_empty
@@ -284,7 +282,7 @@ def _verify_shard(
         tokens = TokenCheck(shard, request.vocab_size, frame)
         _check_tokens(tokens, manifest, stage, recorded if manifest is None else "")
         check_tracks(shard, request.vocab_size)
-    none = "" if manifest is not None else "no manifest"
+    none = "" if manifest else "no manifest"
     reasons = dict.fromkeys(CHECKS, "")
     reasons["counts"] = none
     reasons["checksums"] = none or ("only of the .idx" if request.quick else "")
@@ -292,7 +290,7 @@ def _verify_shard(
         reasons |= dict.fromkeys(("token ids", "tracks", "EOD", "BOS"), "quick")
     else:
         reasons["token ids"] = "" if request.vocab_size is not None else "no vocabulary size"
-        off = manifest is not None and manifest.options.get("append_eod") is False
+        off = manifest and manifest.options.get("append_eod") is False
         reasons["EOD"] = "" if request.after else "none appended" if off else "no EOD id"
     if not request.before:
         del reasons["BOS"]
@@ -301,7 +299,7 @@ def _verify_shard(
     if manifest is None and recorded and not request.quick:
         reasons["checksums"] = "only of the .bin, no manifest"
     if manifest is None and record is not None and not recorded:
-        reasons["checksums"] = "no manifest: whether tokens have changed cannot be told"
+        reasons["checksums"] = "no manifest, so changed tokens cannot be detected"
     return reasons
 
 
@@ -318,7 +316,7 @@ def _check_table(path: str, digest: FileDigest | None, manifest: Manifest, rows:
 
 
 def _check_sums(manifest: Manifest, name: str) -> None:
-    """The counts of a manifest against each other."""
+    """Compare the counts of a manifest with each other."""
     if not manifest.adds_up:
         more = "".join(f", {words}" for words in manifest.chosen())
         raise FormatError(
@@ -326,7 +324,7 @@ def _check_sums(manifest: Manifest, name: str) -> None:
             f"{manifest.documents} documents, {manifest.empty} empty and {manifest.rejected} "
             f"rejected{more}"
         )
-    for key in READ[:-1]:  # of some inputs the text is not known
+    for key in READ[:-1]:  # the text of some inputs is unknown
         counts = [source.get(key) for source in manifest.inputs if isinstance(source, dict)]
         numbers = [count for count in counts if isinstance(count, int)]
         total = getattr(manifest, key)
@@ -343,11 +341,11 @@ def _check_file(path: str, digest: FileDigest) -> None:
 def _check_tokens(
     check: TokenCheck, manifest: Manifest | None, stage: ProgressStage, recorded: str
 ) -> None:
-    """Read the .bin. A fault in its tokens is reported before its checksum, which cannot say where.
+    """Read the .bin. Faults in tokens come before a wrong checksum, which has no position.
 
     ``recorded`` is a checksum of either kind, if only a virtual dataset has one.
     """
-    in_blocks = bool(recorded) or (manifest is not None and "xxh3_blocks" in manifest.bin)
+    in_blocks = bool(recorded) or (manifest and "xxh3_blocks" in manifest.bin)
     in_order = None if manifest is None or in_blocks else PieceSums(check.path, manifest.bin)
     sums, whole = bytearray(), xxhash.xxh3_128()
 
@@ -369,9 +367,9 @@ def _check_tokens(
         in_order.finish()
     if recorded and recorded not in (checksum_of_sums(bytes(sums)), whole.hexdigest()):
         raise FormatError(
-            f"{check.path}: no checksum of it is {recorded}, as the manifest of the virtual "
-            "dataset says: bytes of it have changed, or it was merged on a store and only its own "
-            "manifest, which is missing, names its pieces"
+            f"{check.path}: its checksum is not {recorded}, as the manifest of the virtual "
+            "dataset says: its bytes have changed, or it was merged on a store and its own "
+            "manifest, which names its pieces, is missing"
         )
-    if in_blocks and manifest is not None:
+    if in_blocks and manifest:
         check_file_digest(check.path, checksum_of_sums(bytes(sums)), manifest.bin)

@@ -1,4 +1,4 @@
-"""Views: a list of documents of other datasets, read as if it were one .bin with its .idx."""
+"""Views: lists of documents of other datasets, read as if they were one .bin and .idx."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _STEP = 1 << 20  # tokens that are handled at a time
 class ViewTokens(LazyTokens):
     """The tokens of a view, one sequence after the other, or their values in a ``track``.
 
-    There is no such array: each slice is gathered from the datasets.
+    There is no such array: slices are gathered from the datasets.
     """
 
     def __init__(self, index: ViewIndex, tokens: int, track: str | None = None) -> None:
@@ -114,7 +114,7 @@ _ADVICE = "a view is a manifest with its selection: copy both, or select again"
 
 
 def selection_path(prefix: str) -> str:
-    """The path of PREFIX.selection, which has the numbers of a view's documents, in order."""
+    """The path of PREFIX.selection, with the numbers of a view's documents in order."""
     return prefix + ".selection"
 
 
@@ -137,7 +137,7 @@ def selection_chunks(numbers: npt.NDArray[Any], documents: int) -> Iterator[byte
 
 
 def are_pairs(numbers: npt.NDArray[np.integer[Any]]) -> bool:
-    """Whether numbers, integers [n], are those of pairs: 2i followed by 2i + 1."""
+    """Whether numbers, integers [n], are pairs: 2i followed by 2i + 1."""
     first, second = numbers[::2], numbers[1::2]
     if len(first) != len(second):
         return False
@@ -175,8 +175,8 @@ def open_files(prefix: str) -> Shards:
     if not is_virtual(prefix):
         return only_shard(open_shard(prefix))
     path = manifest_path(prefix)
-    # A writer that replaces a view removes its manifest first and writes the new one last. If it is
-    # the same before and after opening, the files in between belong to it.
+    # A writer that replaces a view removes its manifest first and writes the new one last. So if
+    # the manifest is the same before and after, the files opened in between belong to it.
     while True:
         before = identity(path)
         manifest = Manifest.load(prefix)
@@ -197,16 +197,16 @@ def open_files(prefix: str) -> Shards:
 class ViewIndex(Index):
     """The index that a view would have if its documents were copied.
 
-    ``numbers``, unsigned integers [D], are its documents in the datasets ``base``, numbered through
-    all of them. What needs a pass over the numbers is computed at its first use. Then they are
-    checked, and so is their checksum.
+    ``numbers``, unsigned integers [D], are its documents, numbered through all datasets in
+    ``base``. Results of a pass over the numbers are computed on first use; that also checks the
+    numbers and their checksum.
     """
 
     def __init__(
         self, prefix: str, manifest: Manifest, base: Shards, header: bytes, numbers: Numbers
     ) -> None:
         dtype, entries = storage_dtype(manifest.dtype), len(numbers) + 1
-        self.__dict__.update(  # since an Index is frozen
+        self.__dict__.update(  # an Index is frozen
             name=selection_path(prefix),
             header=IndexHeader(dtype, manifest.sequences, entries, multimodal=False),
             base=base,
@@ -218,7 +218,7 @@ class ViewIndex(Index):
 
     base: Shards
     numbers: Numbers
-    document_starts: Int64s  # first document of each shard of the base, then all of them
+    document_starts: Int64s  # first document of each base shard, then their number
     _head: bytes
     manifest: Manifest
 
@@ -299,7 +299,7 @@ class ViewIndex(Index):
 
     @cached_property
     def is_simple(self) -> bool:
-        """Whether every document of the base is one sequence, so that both have the same number."""
+        """Whether every document of the base is one sequence, so that their numbers are equal."""
         for shard in self.base:
             index = shard.index
             if index.header.sequences != index.header.entries - 1:
@@ -315,7 +315,7 @@ class ViewIndex(Index):
         """
         state = xxhash.xxh3_128(self._head)
         doc_idx = None if self.is_simple else np.zeros(len(self.numbers) + 1, np.int64)
-        # The counts of the manifest may be wrong, so memory is allocated by the numbers themselves.
+        # Counts in the manifest may be wrong, so allocate memory by the numbers themselves.
         parts: list[npt.NDArray[np.int32]] = []
         at = tokens = 0
         for begin in range(0, len(self.numbers), _STEP):
@@ -332,14 +332,14 @@ class ViewIndex(Index):
             for number, here, in_shard in self._by_shard(sequences, self.base.starts):
                 part[here] = self.base.open(number).index.lengths[in_shard]
             if len(part) and int(part.min()) < 0:
-                raise FormatError(f"{self.name}: lists a sequence of a length below 0")
+                raise FormatError(f"{self.name}: lists a sequence with a negative length")
             at += len(part)
             tokens += int(part.sum(dtype=np.int64))
         recorded = checksum_of(self.manifest.selection or {"bytes": 0})
         if state.hexdigest() != recorded:
             raise FormatError(
                 f"{self.name}: xxh3_128 is {state.hexdigest()}, expected {recorded}, as the "
-                "manifest says: bytes of it have changed; select again"
+                "manifest says: its bytes have changed; select again"
             )
         if at != self.header.sequences:
             raise self._differs("sequences", at, self.header.sequences)
@@ -363,7 +363,7 @@ class ViewIndex(Index):
             place = int(np.argmax(numbers >= total))
             raise FormatError(
                 f"{self.name}: number {begin + place} is document {numbers[place]}, of {total}: "
-                "bytes of it have changed, or the files do not belong together"
+                "its bytes have changed, or the files do not belong together"
             )
         return numbers.astype(np.int64)
 
@@ -409,7 +409,7 @@ class ViewShard(Shard):
         if not 0 <= sequence < base.sequences:
             raise FormatError(
                 f"{self.index.name}: sequence {number} of the view is sequence {sequence} of "
-                f"{base.sequences}: bytes of it have changed; select again"
+                f"{base.sequences}: its bytes have changed; select again"
             )
         place = int(np.searchsorted(base.starts, sequence, side="right")) - 1
         return base.open(place).sequence(sequence - int(base.starts[place]), track)
@@ -451,12 +451,10 @@ def _concatenated(parts: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.int32]:
 
 
 def numbers_of_view(prefix: str) -> Numbers:
-    """The numbers of a view's documents in its datasets. FormatError if these or it have
-    changed.
-    """
+    """The numbers of a view's documents in its datasets. FormatError if any has changed."""
     shard = open_files(prefix).only
     assert isinstance(shard, ViewShard)
-    _ = shard.index.lengths  # which checks the numbers and their checksum
+    _ = shard.index.lengths  # checks the numbers and their checksum
     return shard.index.numbers
 
 

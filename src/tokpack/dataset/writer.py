@@ -53,9 +53,9 @@ _COPY = 64 << 20
 class NewDataset:
     """Writes the dataset ``prefix``: ids are appended or copied, then ``complete`` ends it.
 
-    Its files are among those of ``files``, in the order tracks, .bin, .idx, manifest. It has
-    ``tracks``; when a shard is joined or copied, so are its values. ``bin_file`` is the path of the
-    .bin if it is not that of the prefix.
+    Its files are among those of ``files``, in the order tracks, .bin, .idx, manifest. ``tracks`` of
+    a shard are joined or copied with it. ``bin_file`` is the path of the .bin, if it does not have
+    the prefix.
     """
 
     _version = MANIFEST_VERSION
@@ -95,8 +95,8 @@ class NewDataset:
     ) -> None:
         """Append the whole .bin of a shard, as ``copy`` does.
 
-        FormatError if it does not match its ``digest``: otherwise damaged bytes would get a new
-        checksum that says they are right.
+        FormatError if it does not match its ``digest``: damaged bytes must not get a new, matching
+        checksum.
         """
         size = shard.tokens.nbytes
         if digest is None:
@@ -136,8 +136,8 @@ class NewDataset:
             target = self._file.fileno()
             for at, stop in steps:
                 copy_range(source.fileno(), target, at, stop, self._bytes)
-                # The kernel has copied the bytes, so they are read for the checksum: from the new
-                # file, whose pages are still in memory.
+                # The kernel copied the bytes, so read them for the checksum: from the new file,
+                # which is still in memory.
                 for data in read_blocks(target, self._bytes, self._bytes + stop - at):
                     self._sums.add(data)
                     look(data)
@@ -161,8 +161,7 @@ class NewDataset:
         *,
         tables: Callable[[FileDigest], Mapping[str, Any]] = lambda binary: {},
     ) -> Manifest:
-        """Write index and manifest. ``facts`` are keys of the manifest that do not follow from
-        files.
+        """Write index and manifest; ``facts`` are the manifest's keys besides files.
 
         The arrays are those of ``index_chunks``. ``tables`` writes the tables of a dataset with
         this .bin, and returns their entries for the manifest.
@@ -193,9 +192,7 @@ class NewDataset:
         doc_idx: npt.NDArray[Any],
         modes: npt.NDArray[np.int8] | None = None,
     ) -> FileDigest:
-        """Write only the index. OutputError if its lengths do not add up to the bytes of the
-        .bin.
-        """
+        """Write only the index. OutputError if its lengths do not match the size of the .bin."""
         expected = dtype.itemsize * int(lengths.sum(dtype=np.int64)) if len(lengths) else 0
         if expected != self._bytes:
             raise OutputError(
@@ -206,7 +203,7 @@ class NewDataset:
 
 
 class JoinedDataset(NewDataset):
-    """As NewDataset, for a dataset on a store, which joins the .bin from ``ranges`` of others."""
+    """A NewDataset on a store, which joins the .bin from ``ranges`` of others."""
 
     _version = PIECES_VERSION
 
@@ -220,8 +217,7 @@ class JoinedDataset(NewDataset):
     def join(
         self, shard: Shard, digest: FileDigest | None, on_bytes: Callable[[int], None]
     ) -> None:
-        """Note that the .bin of a shard comes next. Without a ``digest`` it is read here to compute
-        one.
+        """Note that the .bin of a shard comes next; without a ``digest`` it is read for one.
 
         Nothing is copied yet; ``publish`` will, and call ``on_bytes``. InputError if the shard is
         replaced meanwhile.
@@ -256,27 +252,26 @@ class HasVocabulary(Protocol):
 
 
 class MMapIndexedDatasetBuilder:
-    """Write a dataset sequence by sequence, as users of fairseq, Megatron and GPT-NeoX know it.
+    """Write a dataset sequence by sequence, with the interface of fairseq, Megatron and GPT-NeoX.
 
-    ``out_file`` is the path of the .bin, ``dtype`` that of the token ids (uint8 to int64). Where
-    it is None, it is the one in which ``encode`` stores the ids of ``tokenizer``, any object with a
-    ``vocab_size``, and int64 without one:
+    ``out_file`` is the path of the .bin, ``dtype`` that of the token ids (uint8 to int64). If None,
+    it is the dtype in which ``encode`` stores the ids of ``tokenizer``, any object with a
+    ``vocab_size``, or int64 without one:
 
         builder = MMapIndexedDatasetBuilder("wiki.bin", tokenizer=tokpack.load_tokenizer("gpt2"))
         builder.add_item([15496, 11, 995, 50256])
         builder.end_document()
         builder.finalize("wiki.idx")
 
-    ``tracks`` name what the dataset has beside its tokens, a value for each: mask (1 for a token
-    that is trained, else 0), weights, labels. ``add_item`` takes them by their names, and a
-    manifest is written, which names them:
+    ``tracks`` are values for each token: mask (1 for trained tokens, else 0), weights, labels.
+    ``add_item`` takes them by name, and a manifest is written, which lists them:
 
         builder = MMapIndexedDatasetBuilder("chats.bin", dtype=np.int32, tracks=["mask"])
         builder.add_item([9906, 0, 13347, 2], mask=[0, 0, 1, 1])
 
     Tokens go to a file beside ``out_file`` until ``finalize`` syncs and renames them; ``abandon``
-    removes them. As a context manager it abandons what was not finalized. Takes 4 bytes of memory a
-    sequence and 8 a document.
+    removes them. As a context manager it abandons unless finalized. Takes 4 bytes of memory per
+    sequence and 8 per document.
     """
 
     def __init__(
@@ -288,7 +283,7 @@ class MMapIndexedDatasetBuilder:
         tokenizer: HasVocabulary | None = None,
     ) -> None:
         if tokenizer is not None and not hasattr(tokenizer, "vocab_size"):
-            raise UsageError(f"tokenizer is {tokenizer!r}: give tokpack.load_tokenizer of it")
+            raise UsageError(f"tokenizer is {tokenizer!r}: give tokpack.load_tokenizer(...)")
         if dtype is None:
             dtype = best_fitting_dtype(tokenizer.vocab_size) if tokenizer else np.int64
         self._path = os.fsdecode(out_file)
@@ -308,8 +303,8 @@ class MMapIndexedDatasetBuilder:
     def add_item(self, tensor: npt.ArrayLike, **tracks: npt.ArrayLike) -> None:
         """Append one sequence: a list, an array or a torch tensor of integers, which may be empty.
 
-        ``tracks`` are as many values for each track of the builder. UsageError names the first id
-        that does not fit the dtype, or a track that is missing or does not fit the sequence.
+        ``tracks`` are the values of each track, one per token. UsageError names the first id that
+        does not fit the dtype, or a track that is missing or does not fit the sequence.
         """
         self._check_open()
         tokens = self._convert(tensor)
@@ -336,7 +331,7 @@ class MMapIndexedDatasetBuilder:
             if other.dtype != self._dtype:
                 raise UsageError(
                     f"{other.path_prefix}: token ids are {other.dtype}, those of {self._path} "
-                    f"{self._dtype}: datasets of one dtype can be merged"
+                    f"{self._dtype}: only datasets of the same dtype can be merged"
                 )
             if other.modes is not None:
                 raise UsageError(
@@ -359,11 +354,11 @@ class MMapIndexedDatasetBuilder:
     def finalize(self, index_file: str | os.PathLike[str]) -> None:
         """Commit the dataset: its tokens, then its index, under their names.
 
-        ``index_file`` is the path of the .idx. Sequences after the last ``end_document`` make one
-        more document. An index of that name, and the manifest of a dataset that is replaced, are
-        removed before the tokens appear, so that a crash in between leaves no dataset rather than a
-        mixed one. UsageError if there are tracks, which belong to the name of the .bin, and the
-        .idx has another name; OutputError if a file of such a name is no track or no manifest.
+        ``index_file`` is the path of the .idx. Sequences after the last ``end_document`` become one
+        more document. An old index and manifest are removed before the tokens appear, so that a
+        crash in between leaves no dataset rather than a mixed one. UsageError if there are tracks
+        and the .idx is not named like the .bin; OutputError if a file to replace is not a track or
+        manifest.
         """
         self._check_open()
         self._end_open_document()
@@ -373,7 +368,7 @@ class MMapIndexedDatasetBuilder:
         prefix, tracks = os.path.splitext(name)[0], self._new.tracks.names
         manifest = manifest_path(prefix)
         if tracks and prefix != home:
-            raise UsageError(f"{name}: must be {home}.idx, as the dataset has tracks")
+            raise UsageError(f"{name}: must be {home}.idx, because the dataset has tracks")
         check_outputs(
             [(track_path(prefix, one), TRACK) for one in tracks]
             + ([(manifest, MANIFEST)] if tracks else []),
@@ -408,7 +403,7 @@ class MMapIndexedDatasetBuilder:
             wanted = " and ".join(self._new.tracks.names) or "none"
             raise UsageError(
                 f"{where}: its tracks are {' and '.join(tracks) or 'none'}, expected {wanted}, "
-                "as the builder was told"
+                "as given to the builder"
             )
         values = {}
         for name in self._new.tracks.names:

@@ -1,4 +1,4 @@
-"""The datasets whose documents views list, and how these documents are numbered."""
+"""The datasets under views, and the numbers of documents in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Base:
-    """The datasets under those of a view, each once, and the numbers of documents in them."""
+    """The datasets under a view, each once, and the numbers of documents in them."""
 
     def __init__(self, datasets: Sequence[MMapIndexedDataset]) -> None:
         self.datasets = datasets
@@ -50,7 +50,7 @@ class Base:
         for one in self.inputs:
             if any(shard.multimodal for shard in one.shards):
                 raise UsageError(f"{one.name} is multimodal: a view is of text only")
-        self.sums: dict[str, str] = {}  # checksums of .bin files that have no manifest
+        self.sums: dict[str, str] = {}  # checksums of .bin files without a manifest
         places: dict[str, int] = {}
         self.records: list[ShardRecord] = []
         for one in self.inputs:
@@ -59,8 +59,8 @@ class Base:
                     self.records.append(shard.record)
         self.starts = starts_of([record.documents for record in self.records])
         self.firsts = starts_of([dataset.documents for dataset in datasets])
-        self.before: dict[int, int] = {}  # documents before those of a record, in its dataset
-        self.moves = []  # how much larger the number of a document is, for the shards of each input
+        self.before: dict[int, int] = {}  # documents before a record in its dataset
+        self.moves = []  # for the shards of each input, the offset of document numbers
         for one in self.inputs:
             here = starts_of([shard.record.documents for shard in one.shards])[:-1]
             places_here = [places[shard.record.prefix] for shard in one.shards]
@@ -69,18 +69,16 @@ class Base:
             self.moves.append((here, self.starts[places_here] - here))
 
     def shards(self) -> Iterator[Shard]:
-        """The shards with the documents, in the order of ``records``, each opened when its turn
-        comes.
-        """
+        """The shards with the documents, in the order of ``records``, opened on demand."""
         for record in self.records:
             yield open_shard(record.prefix)
 
     def record(self, one: ShardRecord, prefix: str) -> ShardRecord:
-        """One of the records for a view, in which it is called ``prefix``."""
+        """A record for a view that calls it ``prefix``."""
         return replace(one, prefix=prefix, xxh3_128=one.xxh3_128 or self.sums.get(one.prefix, ""))
 
     def numbers(self, dataset: int, documents: Int64s) -> Int64s:
-        """The numbers in the base of documents of a dataset, counted there from 0."""
+        """The base numbers of documents of an input, which are counted there from 0."""
         if (view := self.datasets[dataset].view) is not None:
             documents = view.numbers[documents].astype(np.int64)
         here, moves = self.moves[dataset]
@@ -134,13 +132,12 @@ def scan_documents(
     """The results of ``look(first, tokens, spans)`` for runs of documents, called in threads.
 
     ``ends`` are the tokens before each document, and of all at the end: int64 [documents + 1]. A
-    run has whole documents, of about RUN_BYTES together, or one longer document. ``first`` is the
+    run is whole documents of about RUN_BYTES together, or one longer document. ``first`` is the
     number of its first document; document i of the run has the tokens [spans[i, 0], spans[i, 1]),
-    in the dtypes that ``plain_ids`` returns. With ``tracks``, which tell what is trained, only
-    trained tokens are there. The checksums of .bin files that no manifest tells are written to
-    ``sums``, by their prefixes. Yields, in order, the bytes of a run and its result; documents
-    without a token at the end of a shard may be in no run. InputError if a file cannot be read or
-    is replaced.
+    in a dtype of ``plain_ids``. With ``tracks`` that say what is trained, there are only trained
+    tokens. Checksums of .bin files that are in no manifest are written to ``sums``, by prefix.
+    Yields, in order, the bytes of a run and its result; documents without tokens at the end of a
+    shard may be in no run. InputError if a file cannot be read or is replaced.
     """
     first = 0
     for shard in dataset.shards():
@@ -198,7 +195,7 @@ def _scan_shard(
 
 
 def trained_tracks(dataset: MMapIndexedDataset) -> tuple[str, ...]:
-    """The tracks that tell which tokens of a dataset are trained; none if all are."""
+    """The tracks that say which tokens of a dataset are trained; none if all are."""
     return tuple(name for name in TRAINED_TRACKS if name in dataset.tracks)
 
 
@@ -223,9 +220,11 @@ def _number(name: str, value: Any, parse: Callable[[str], float], what: str) -> 
 
 
 def as_table(name: str, value: Any) -> Any:
-    """A table of this process as a pyarrow Table. UsageError."""
+    """A table in this process as a pyarrow Table. UsageError."""
     arrow = import_parquet()
     try:
         return table_of(value)
     except (arrow.ArrowException, ValueError, TypeError) as error:
-        raise UsageError(f"{option(name)}: the table cannot become Arrow: {error}") from error
+        raise UsageError(
+            f"{option(name)}: the table cannot be converted to Arrow: {error}"
+        ) from error

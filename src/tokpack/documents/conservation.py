@@ -1,8 +1,8 @@
-"""Check that the documents of a dataset are those of its inputs, each as often as there.
+"""Check that a dataset has the documents of its inputs, each as often as there.
 
-The inputs are read and encoded again. What is compared is how often each row of tokens occurs, by
-64 bits of XXH3, so the order does not matter: the dataset may have been shuffled, merged, or split
-and merged. Two rows with the same hash count as one kind, on both sides.
+The inputs are read and encoded again. Compared is how often each document's tokens occur, by 64
+bits of XXH3. So the order does not matter: the dataset may have been shuffled, merged, or split and
+merged. Documents with the same hash count as equal, on both sides.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     Wanted = dict[str, dict[int, list[int]]]
 
 
-# The inputs are encoded again as the manifest of the dataset describes, but without the parts,
-# pieces and joins of the run that made it. If the tokenizer loses nothing of a text, the ids are
-# also decoded and compared with it: the encoder could be wrong in the same way a second time.
+# The inputs are encoded again as the manifest says, but without parts, pieces and joins. If the
+# tokenizer is lossless, ids are also decoded and compared with the text: the encoder might make the
+# same mistake twice.
 
-# Options with which a document is not the text of one record.
+# With these options a document is not the text of one record.
 _OTHERWISE = ("split_sentences", "ftfy", "where", "map", "chat")
 
 
 class ReencodedBatch(NamedTuple):
     """Documents of a source and their tokens: document i has those of spans[i], none if empty.
 
-    ``records`` were read for them, ``rejected`` of these cannot be documents; ``unlike`` are the
-    numbers of documents whose tokens do not decode to their text.
+    ``records`` were read for them, ``rejected`` of these cannot be documents; ``unlike`` are
+    documents, by number, whose tokens do not decode to their text.
     """
 
     documents: Documents
@@ -88,13 +88,12 @@ class EncodeRecipe:
         manifest, prefix = dataset.manifest, dataset.path_prefix
         if manifest is None:
             raise InputError(
-                f"{prefix}: has no manifest, which says how texts became its tokens: tokpack adopt "
-                "gives it one"
+                f"{prefix}: has no manifest, so it is not known how its texts were encoded: "
+                "`tokpack adopt` makes one"
             )
         if dataset.view is not None:
             raise UsageError(
-                f"{prefix}: is a view, which leaves documents out: compare the datasets that it "
-                "selects from"
+                f"{prefix}: a view leaves documents out: compare the datasets under it"
             )
         options: Mapping[str, Any] = manifest.options
         if others := [name for name in _OTHERWISE if options.get(name)]:
@@ -171,7 +170,7 @@ class Reencoder:
         try:
             encoded = encoder.encode(documents.data, documents.spans)
         except DocumentsError as error:
-            # By number they are those of this key alone, of the lines that are wanted.
+            # Numbers count documents of this key, of the requested lines only.
             left = replace(batch, documents={self._recipe.key: documents})
             return self._encoded(without_records(left, documents, error.reasons), encoder, None)
         ends = np.cumsum(encoded.lengths, dtype=np.int64)
@@ -199,11 +198,10 @@ _EXAMPLES = 3
 class Conservation:
     """The documents of the inputs compared with those of the dataset.
 
-    ``records`` = ``documents`` with a token + ``empty`` + ``rejected``, of the inputs. ``missing``
-    documents are fewer times in the dataset than in the inputs, ``repeated`` more often, and
-    ``foreign`` ones in no input: each counts copies. ``unlike`` documents have tokens that do not
-    decode to their text, though the tokenizer loses nothing of a text. ``examples`` name some of
-    them.
+    ``records`` = ``documents`` with tokens + ``empty`` + ``rejected``, in the inputs. Copies of
+    documents are ``missing`` if the dataset has fewer than the inputs, ``repeated`` if it has more,
+    ``foreign`` if they are in no input. ``unlike`` documents have tokens that do not decode to
+    their text, although the tokenizer is lossless. ``examples`` name some of them.
     """
 
     prefix: str
@@ -220,7 +218,7 @@ class Conservation:
 
     @property
     def is_conserved(self) -> bool:
-        """Whether the dataset has each document of the inputs as often, and no other."""
+        """Whether the dataset has exactly the documents of the inputs, with their copies."""
         return not (self.missing or self.repeated or self.foreign or self.unlike)
 
     def sentence(self) -> str:
@@ -233,9 +231,9 @@ class Conservation:
             return f"{self.prefix}: ok, its documents are those of the inputs; {read}"
         wrong = {
             "missing": self.missing,
-            "more often than there": self.repeated,
-            "of no input": self.foreign,
-            "with tokens that are not their text": self.unlike,
+            "more often than in the inputs": self.repeated,
+            "in no input": self.foreign,
+            "whose tokens differ from the text": self.unlike,
         }
         words = ", ".join(f"{count:,} {what}" for what, count in wrong.items() if count)
         return f"{self.prefix}: {self.in_dataset:,} documents, {words}; {read}"
@@ -258,8 +256,8 @@ def compare_with_inputs(
     one for each core. Takes 24 bytes of memory a document on either side.
 
     InputError if the dataset or its tokenizer is missing, or an input cannot be read. UsageError if
-    documents are not simply the texts of records: after ``where``, ``map`` or ``ftfy``, for
-    sentences and conversations, and for a view.
+    documents are not plain texts of records: after ``where``, ``map`` or ``ftfy``, for sentences
+    and conversations, and for a view.
     """
     dataset = prefix if isinstance(prefix, MMapIndexedDataset) else MMapIndexedDataset(prefix)
     recipe = EncodeRecipe.of(dataset, **tokenizer)
@@ -267,13 +265,13 @@ def compare_with_inputs(
     if recipe.limits is not None and len(recipe.limits) != len(sources):
         raise UsageError(
             f"{dataset.path_prefix}: only the first records of its {len(recipe.limits)} inputs "
-            f"were encoded, and these are {len(sources)}: name the same ones, in their order"
+            f"were encoded, but {len(sources)} are named: name the same inputs, in the same order"
         )
     workers = threads or usable_cores()
     again = Reencoder(recipe, sources)
     if recipe.limits is None:
         parts = make_parts(sources, ways=workers)
-    else:  # the first records of an input are those of its first part
+    else:  # the first records of an input are in its first part
         parts = [Part(number, "whole", 0, 0, one.size) for number, one in enumerate(sources)]
     read = _Inputs(again, sources, parts, workers, progress)
     digests = np.zeros(dataset.documents, np.uint64)
@@ -311,7 +309,7 @@ def _read(again: Reencoder, part: Part) -> _Read:
 
 
 class _Inputs:
-    """The documents of the inputs that have tokens: their ``digests``, in order, and all counts."""
+    """The input documents with tokens: their ``digests``, in order, and all counts."""
 
     def __init__(
         self,
@@ -386,8 +384,8 @@ def _compared(dataset: MMapIndexedDataset, inputs: _Inputs, ours: Digests) -> Co
         firsts = _places(theirs, kinds[lost > 0])
         examples += [f"missing: {inputs.place(number)}" for number in firsts]
         for words, chosen in (
-            ("more often than there", (there > 0) & (more > 0)),
-            ("of no input", there == 0),
+            ("more often than in the inputs", (there > 0) & (more > 0)),
+            ("in no input", there == 0),
         ):
             lasts = _places(ours, our_kinds[chosen], last=True)
             examples += [f"{words}: document {number}" for number in lasts]
@@ -439,10 +437,10 @@ class SampleReport:
     def sentence(self) -> str:
         """All counts in words."""
         if self.wrong:
-            return f"{self.prefix}: {self.wrong:,} of {self.checked:,} documents are not their text"
+            return f"{self.prefix}: {self.wrong:,} of {self.checked:,} documents differ from inputs"
         return (
-            f"{self.prefix}: ok, {self.checked:,} of its {self.documents:,} documents are what "
-            "their inputs say"
+            f"{self.prefix}: ok, {self.checked:,} of its {self.documents:,} documents checked, all "
+            "as in the inputs"
         )
 
 
@@ -459,13 +457,13 @@ def verify_sample(
 ) -> SampleReport:
     """Encode ``count`` random documents again, from the inputs that the manifest names.
 
-    The table of documents tells the line of each; without a table all documents before it in its
-    input are encoded, too. ``inputs`` are the current places of these files, named as for
-    ``encode``. ``seed`` decides which documents are taken; None for others each time. InputError if
-    the dataset, its tokenizer or an input is missing; UsageError as ``compare_with_inputs``.
+    The table of documents has the line of each; without a table, all earlier documents of its input
+    are encoded too. ``inputs`` are the current places of these files, named as for ``encode``.
+    ``seed`` chooses the documents; None for different ones each time. InputError if the dataset,
+    its tokenizer or an input is missing; UsageError as ``compare_with_inputs``.
     """
     if count < 1:
-        raise UsageError(f"a sample of {count} documents: the least is 1")
+        raise UsageError(f"a sample of {count} documents: expected 1 or more")
     dataset = prefix if isinstance(prefix, MMapIndexedDataset) else MMapIndexedDataset(prefix)
     recipe = replace(EncodeRecipe.of(dataset, **tokenizer), limits=None)
     total = dataset.documents
@@ -500,7 +498,7 @@ def _by_line(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
         origin = origins[number]
         if origin.line is None:
             raise UsageError(
-                f"{dataset.path_prefix}: its table has no line of document {number}: compare all "
+                f"{dataset.path_prefix}: its table has no line for document {number}: compare all "
                 f"of them with `tokpack verify {dataset.path_prefix} --against INPUT`"
             )
         wanted[origin.source][origin.line - 1].append(number)
@@ -508,12 +506,12 @@ def _by_line(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
 
 
 def _by_place(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
-    """The documents by how many documents of the same input are before them. UsageError."""
+    """The documents by the number of earlier documents of the same input. UsageError."""
     entries = dataset.manifest.inputs if dataset.manifest else ()
     ends = [0, *accumulate(int(entry.get("documents", 0)) for entry in entries)]
     if ends[-1] != dataset.documents:
         raise UsageError(
-            f"{dataset.path_prefix}: has no table of its documents, and its manifest does not tell "
+            f"{dataset.path_prefix}: has no table of documents, and its manifest does not say "
             "which input each came from: compare all of them with `tokpack verify "
             f"{dataset.path_prefix} --against INPUT`"
         )
@@ -525,11 +523,11 @@ def _by_place(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
 
 
 def _source_of(name: str, sources: Sequence[Source]) -> Source:
-    """The source with that name, or with one that ends like it. InputError, UsageError."""
+    """The source with this name, or a name with this ending. InputError, UsageError."""
     chosen = [one for one in sources if one.name == name]
     chosen = chosen or [one for one in sources if _file_name(one.name) == _file_name(name)]
     if not chosen:
-        raise InputError(f"{name}, an input of the dataset, is not among those that are named")
+        raise InputError(f"{name}, an input of the dataset, is not among the inputs given")
     if others := {one.name for one in chosen} - {chosen[0].name}:
         raise UsageError(f"{name} could be {chosen[0].name} or {min(others)}: name one of them")
     return chosen[0]

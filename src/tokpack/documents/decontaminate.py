@@ -41,22 +41,22 @@ Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
 UnitName = Literal["words", "tokens"]
 
-# What may stand before and after an evaluation text in a document, and changes tokens beside it.
+# Characters before and after an evaluation text in a document, which may change adjacent tokens.
 _BEFORE = ("", " ")
 _BEHIND = ("", "\n", "\n\n")
 _VARIANTS = tuple("".join(pair) for pair in product(_BEFORE, _BEHIND))
 _TEXTS_AT_ONCE = 1000  # texts that are encoded at a time
 # 50 characters of a script without spaces count as 13 words.
 _WORD, _CHARACTER = 50, 13
-# Punctuation that a document may lack is replaced by white space, or by nothing.
+# Punctuation that a document may lack: replaced by white space, or removed.
 _WITHOUT_PUNCTUATION: tuple[Literal["spaces", "nothing"], ...] = ("spaces", "nothing")
 
 
 class Form(NamedTuple):
     """A form in which a text may occur inside of a document.
 
-    ``tokens`` are those that are compared, ``sizes`` how much each of them counts, as in
-    ``Unit.size``, and ``shown`` returns the text of [begin, end) of them.
+    ``tokens`` are compared, ``sizes`` are how much each counts, as in ``Unit.size``, and ``shown``
+    returns the text of tokens [begin, end).
     """
 
     tokens: npt.NDArray[np.uint64]
@@ -67,8 +67,8 @@ class Form(NamedTuple):
 class Words:
     """Words, as `_core.words` cuts text: documents by their tokens, texts as they are.
 
-    A text has other forms where words are joined or cut at its punctuation, and if the tokenizer
-    does not decode it to the same text.
+    A text has other forms if punctuation joins or cuts words, and if the tokenizer does not decode
+    it to the same text.
     """
 
     name: UnitName = "words"
@@ -108,7 +108,7 @@ class Words:
 
 
 class Tokens:
-    """Tokens: a text is encoded once with each text that may stand beside it.
+    """Tokens: a text is encoded once with each possible context.
 
     The methods are those of ``Words``.
     """
@@ -158,7 +158,7 @@ def _forms_of_text(text: bytes) -> list[Form]:
 
 
 def _form(text: bytes, punctuation: Literal["", "spaces", "nothing"] = "") -> Form:
-    """The words of a text as in a document that has its punctuation, or has not."""
+    """The words of a text in a document with or without its punctuation."""
     hashes, are_characters, places = _core.words(text, punctuation)
 
     def shown(begin: int, end: int) -> str:
@@ -230,7 +230,7 @@ class EvaluationSet:
 
 
 class Phrases(NamedTuple):
-    """Phrases by number: source and line of the first text with each, and its place in that."""
+    """Phrases by number: the source and line of the first text with it, and its place there."""
 
     core: _core.Phrases
     sources: Int64s
@@ -248,16 +248,14 @@ class Phrases(NamedTuple):
 
 
 def _parts_of_variants(plain: Form, others: Iterable[Form], ngram: int) -> Iterator[Form]:
-    """The parts of other encodings of a text that have n-grams which the plain one does not
-    have.
-    """
+    """The parts of other encodings of a text with n-grams that the plain one lacks."""
     short, tokens = [plain.tokens], plain.tokens
     for form in others:
         other = form.tokens
         if len(tokens) < ngram:
-            # A short text is matched as a whole. A longer encoding of it is taken only if no form
-            # so far is inside of that: else it is this form with tokens of the text beside it, and
-            # an n-gram of it could match for these alone.
+            # A short text is matched as a whole. Use a longer encoding of it only if it contains
+            # none of the forms so far: otherwise it is such a form plus tokens of the context, and
+            # an n-gram might match just because of the context.
             if len(other) < ngram or not any(_is_inside(one, other) for one in short):
                 short.append(other)
                 yield form
@@ -270,7 +268,7 @@ def _parts_of_variants(plain: Form, others: Iterable[Form], ngram: int) -> Itera
         begin = max(0, same_begin - ngram + 1)
         end = min(len(other), len(other) - same_end + ngram - 1)
         if same_begin == len(other) or same_end == len(other):
-            continue  # the plain text has all of it
+            continue  # nothing new
         if end - begin >= ngram or len(other) < ngram:
             sizes = form.sizes[begin:end]
             yield Form(other[begin:end], sizes, _behind(form.shown, begin))
@@ -367,10 +365,10 @@ class DecontaminationShare:
 class Decontamination:
     """The result of a search.
 
-    ``manifest`` is that of the view, None without an output. Of the ``texts`` in the evaluation
-    sets, ``short`` ones were left out. ``phrases`` are n-grams and whole short texts; ``common`` of
-    them are frequent in a dataset, and so do not count there. ``spared`` documents are kept though
-    they have such a phrase; ``examples`` are the most frequent ones.
+    ``manifest`` is the view's, None without an output. Of the ``texts`` in the evaluation sets,
+    ``short`` ones were left out. ``phrases`` are n-grams and whole short texts; ``common`` ones are
+    frequent in a dataset, so they are no match there. ``spared`` documents are kept in spite of
+    common phrases; ``examples`` are the most frequent phrases.
     """
 
     manifest: Manifest | None
@@ -455,14 +453,14 @@ def decontaminate(
         check_tokenizers(datasets, "compare those of each tokenizer by themselves")
         lookup = find_tokenizer(datasets[0], **tokenizer)
         if lookup.tokenizer and lookup.note:
-            raise UsageError(f"{lookup.note}: texts would have other ids than in the dataset")
+            raise UsageError(f"{lookup.note}: texts would get other ids than in the dataset")
         if unit == "tokens":
             compared: Unit = Tokens(lookup.tokenizer)
         elif lookup.tokenizer is not None:
             compared = Words(lookup.tokenizer)
         else:
             raise TokenizerError(
-                f"{lookup.note}; datasets of ids alone are compared with {option('unit', 'tokens')}"
+                f"{lookup.note}; to compare ids alone, use {option('unit', 'tokens')}"
             )
         evaluation = EvaluationSet(compared, ngram, shortest)
         for name in sets:
@@ -488,7 +486,7 @@ def decontaminate(
 
 
 def _checked(unit: str, ngram: int, shortest: int, common: float | str) -> float:
-    """What ``common`` is: a number of documents, or a share of them below 1; 0 for any number.
+    """``common`` as a number of documents, or a share below 1; 0 for no limit.
 
     UsageError for options outside of their range.
     """
@@ -499,8 +497,8 @@ def _checked(unit: str, ngram: int, shortest: int, common: float | str) -> float
         raise UsageError(f"{option('unit', unit)}: expected one of {', '.join(get_args(UnitName))}")
     if not 1 <= shortest <= ngram:
         raise UsageError(
-            f"{option('shortest', shortest)}: expected 1 to {option('ngram', ngram)}, below which "
-            "a text is searched for whole"
+            f"{option('shortest', shortest)}: expected at least 1 and at most "
+            f"{option('ngram', ngram)}"
         )
     if number < 0:
         raise UsageError(
@@ -522,7 +520,7 @@ class _Spans:
         """Join hits (document, begin, end, phrase) that overlap."""
         hits = hits[np.lexsort(hits[:, :3].T[::-1])]
         document, begin, end, phrase = hits.T
-        # Documents are put so far apart that no span of one can overlap a span of the next.
+        # Place documents so far apart that spans of different documents cannot overlap.
         offset = document * (int(end.max(initial=0)) + 1)
         reach = np.maximum.accumulate(end + offset) if len(hits) else end
         is_first = np.ones(len(hits), bool)
@@ -577,7 +575,7 @@ class _Search:
                 is_spared[matches[:, 0]] = True
                 here = (matches[:, 0] - matches[0, 0]) * len(counts) + matches[:, 3]
                 np.add.at(counts, np.unique(here) % len(counts), 1)
-                # Hits of phrases that are common by now are dropped, to save memory.
+                # Drop hits of phrases that are common by now, to save memory.
                 hits.append(matches[_is_rare(counts, most)[matches[:, 3]]])
             np.maximum(self._documents_with, counts, out=self._documents_with)
             rare = _is_rare(counts, most)
@@ -668,5 +666,5 @@ class _Search:
 
 
 def _is_rare(counts: Int64s, most: float) -> npt.NDArray[np.bool_]:
-    """Whether each phrase is in at most ``most`` documents; 0: any number counts as few."""
+    """Whether each phrase is in at most ``most`` documents; 0: no limit."""
     return counts <= most if most else np.ones(len(counts), bool)

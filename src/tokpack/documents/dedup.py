@@ -57,11 +57,10 @@ def token_hashes(
 ) -> None:
     """Write XXH3-128 of each document's tokens to ``out``, uint64 [documents, 2].
 
-    If ``out`` is [documents, 1] only the upper halves are written. Tokens are hashed as int32,
-    little endian, whatever the dtype of the dataset. The hashes are read from the table of its
-    documents, if there is one; otherwise ``ends`` are the tokens before each document, which are
-    counted if not given. ``on_bytes`` is told how many bytes are done, ``sums`` are those of
-    ``scan_documents``.
+    If ``out`` is [documents, 1], only the upper halves are written. Tokens are hashed as int32,
+    little endian, whatever the dtype. Hashes come from the table of documents if there is one;
+    otherwise ``ends``, the tokens before each document, are computed if not given. ``on_bytes`` is
+    told how many bytes are done, ``sums`` are those of ``scan_documents``.
     """
     width = out.shape[1]
     if has_table(dataset.path_prefix):
@@ -85,11 +84,10 @@ def token_hashes(
 
 
 def pairs_of_parts(keys: Keys, *, neighbours: bool, threads: int) -> Iterator[Int64s]:
-    """Pairs of documents with equal keys, [pairs, 2]: the first of each key with each of the
-    others, and with ``neighbours`` as ``_core.equal_pairs`` says.
+    """Pairs of documents with equal keys, [pairs, 2]: the first of a key with each other one.
 
-    A key is one number or two: uint64 [documents] or [documents, 2]. Each thread takes a share at a
-    time; pairs come in order.
+    With ``neighbours`` as in ``_core.equal_pairs``. A key is one number or two: uint64 [documents]
+    or [documents, 2]. Threads take a share at a time; pairs come in order.
     """
     parts = -(-max(len(keys), 1) // _PART)
     threads = min(threads or usable_cores(), parts)
@@ -119,7 +117,7 @@ def _halves(digests: Any) -> npt.NDArray[Any]:
 
 MOST_PLACES = 4096  # bands times rows
 _PAIRS = 256  # pairs that are compared at a time
-_PAIR_BASE = np.uint64(0xD1342543DE82EF95)  # joins two hashes into one, as in csrc's hash_ngram
+_PAIR_BASE = np.uint64(0xD1342543DE82EF95)  # combines two hashes, as csrc's hash_ngram
 
 
 Compared = Literal["all", "trained"]
@@ -128,11 +126,11 @@ Compared = Literal["all", "trained"]
 class NearRules(NamedTuple):
     """The definition of near copies.
 
-    Two documents are near copies if the sets of their ``ngram`` consecutive tokens have ``near`` of
-    their union in common (Jaccard similarity). MinHash signatures of ``bands`` times ``rows``
-    values find candidates: those that agree in all rows of a band. With ``verify`` their sets are
-    compared; without it all candidates count as near copies. ``on`` says which tokens are compared:
-    all, or those that are trained.
+    Two documents are near copies if their sets of ``ngram`` consecutive tokens have at least the
+    Jaccard similarity ``near``. Candidates are pairs that agree in all rows of a band, by MinHash
+    signatures of ``bands`` times ``rows`` values. With ``verify`` their sets are compared; without
+    it all candidates count as near copies. ``on`` says which tokens are compared: all, or trained
+    ones.
     """
 
     near: float
@@ -146,15 +144,16 @@ class NearRules(NamedTuple):
         """Raise UsageError for values outside of their range."""
         if not 0 < self.near <= 1:
             raise UsageError(
-                f"{option('near', self.near)}: a similarity is above 0 and at most 1, as 0.8"
+                f"{option('near', self.near)}: expected a similarity above 0 and at most 1, such "
+                "as 0.8"
             )
         for name in ("ngram", "bands", "rows"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{option(name, getattr(self, name))}: expected 1 or more")
         if self.bands * self.rows > MOST_PLACES:
             raise UsageError(
-                f"{option('bands', self.bands)} with {option('rows', self.rows)}: their product is "
-                f"{self.bands * self.rows}, at most {MOST_PLACES} values are compared"
+                f"{option('bands', self.bands)} times {option('rows', self.rows)} is "
+                f"{self.bands * self.rows}, expected at most {MOST_PLACES}"
             )
 
         if self.on not in get_args(Compared):
@@ -166,13 +165,13 @@ class NearRules(NamedTuple):
         """Raise UsageError for datasets to which the rules cannot be applied."""
         if self.on == "trained" and not any(map(trained_tracks, datasets)):
             raise UsageError(
-                f"{option('on', 'trained')}: no mask beside {datasets[0].path_prefix} says which "
-                "tokens are trained, as `tokpack encode --chat` writes it"
+                f"{option('on', 'trained')}: {datasets[0].path_prefix} has no mask, which `tokpack "
+                "encode --chat` writes, to say which tokens are trained"
             )
         if pairs and not self.verify:
             raise UsageError(
-                f"{option('verify')}: pairs are near copies where both of their documents are, "
-                "which is always compared: leave it out"
+                f"{option('verify', False)}: pairs are always verified, by both of their "
+                "documents: leave it out"
             )
 
     def recall(self, similarity: float) -> float:
@@ -181,9 +180,9 @@ class NearRules(NamedTuple):
 
 
 def _firsts_and_neighbours(pairs: Int64s) -> Iterator[Int64s]:
-    """Pairs with the first document of a key, and then pairs with the document before.
+    """Pairs with the first document of a key, then pairs with the document before.
 
-    Usually the first document is like all others; then nothing is left to compare in the second.
+    Usually the first document is similar to all others; then the second kind needs no comparison.
     """
     again = np.zeros(len(pairs), bool)
     again[1:] = pairs[1:, 1] == pairs[:-1, 1]
@@ -193,7 +192,7 @@ def _firsts_and_neighbours(pairs: Int64s) -> Iterator[Int64s]:
 
 
 def _roots(parents: Int64s) -> Int64s:
-    """The root of each tree: parents of parents, until nothing changes."""
+    """The root of each tree, by replacing parents with grandparents until nothing changes."""
     roots = parents
     while True:
         above: Int64s = roots[roots]
@@ -220,7 +219,7 @@ class DocumentCount:
 class DedupShare:
     """The counts of one dataset: ``read == kept + exact + near``.
 
-    ``most_of_one`` are near copies of one and the same document.
+    ``most_of_one`` is the largest number of near copies of a single document.
     """
 
     prefix: str
@@ -235,9 +234,9 @@ class DedupShare:
 class DedupReport:
     """The counts of all datasets.
 
-    ``manifest`` is that of the view, ``clusters`` the number of different documents that have
-    copies. ``recall`` is the probability that two documents exactly as similar as ``near`` are
-    compared at all; None if only exact copies were looked for.
+    ``manifest`` is the view's, ``clusters`` the number of distinct documents with copies.
+    ``recall`` is the probability that two documents with exactly the similarity ``near`` are
+    compared at all; None if only exact copies were searched.
     """
 
     manifest: Manifest
@@ -263,32 +262,32 @@ def dedup(
 ) -> DedupReport:
     """Make the view ``output`` of the documents of datasets without their copies.
 
-    Of documents with the same tokens the first stays, in the order of ``inputs``; a document
-    without a token is never a copy. With ``near`` (0.8, "80%") near copies are removed, too:
-    documents whose sets of ``ngram`` consecutive tokens have at least this share of their union in
-    common (Jaccard similarity), or that are linked by others which do. They are found by MinHash,
-    with ``bands`` of ``rows`` values each; with ``verify`` the sets of those found are then
-    compared, without it all count. Two documents of similarity J are found with the probability 1 -
-    (1 - J**rows)**bands, which ``recall`` tells. ``on="trained"`` compares only trained tokens, by
-    the tracks of the datasets: otherwise conversations with the same long prompt would be near
-    copies of each other.
+    Of documents with the same tokens the first stays, in the order of ``inputs``; documents without
+    tokens are never copies. With ``near`` (0.8, "80%") near copies are removed too: documents whose
+    sets of ``ngram`` consecutive tokens have at least this Jaccard similarity, or that are linked
+    by a chain of such pairs. Candidates are found by MinHash, with ``bands`` of ``rows`` values
+    each; with ``verify`` their sets are then compared, without it all count. Documents of
+    similarity J are found with the probability 1 - (1 - J**rows)**bands, see ``recall``.
+    ``on="trained"`` compares only trained tokens, by the datasets' tracks: otherwise conversations
+    with the same long prompt would be near copies.
 
-    In datasets of pairs (a preferred and a rejected answer) both documents of a pair stay or go: it
-    is a copy of another if both are.
+    In datasets of pairs (a preferred and a rejected answer) a pair stays or goes as a whole: it is
+    a copy
+    if both documents are.
 
     Also writes OUTPUT.clusters.parquet (needs pyarrow, the extra ``parquet``): a row for each
     document that has copies or is one. The result does not depend on ``threads`` (0: all cores).
-    Numbers of documents and hashes are kept in files without names, in the folder of the output: 16
-    bytes a document, with ``near`` 8 more for each band. ``progress`` is told bytes of .bin.
-    UsageError for datasets that do not fit together, FormatError if one is broken, OutputError if
-    the output exists or cannot be written.
+    Numbers and hashes are kept in unnamed files in the folder of the output: 16 bytes per document,
+    with ``near`` 8 more per band. ``progress`` is told bytes of .bin. UsageError for datasets that
+    do not fit together, FormatError if one is broken, OutputError if the output exists or cannot be
+    written.
     """
     near = as_share("near", near)
     rules = None if near is None else NearRules(near, ngram, bands, rows, verify, on)
     if rules is not None:
         rules.check()
     elif on != "all":
-        raise UsageError(f"{option('on', on)} is about near copies: add {option('near', 0.8)}")
+        raise UsageError(f"{option('on', on)} needs {option('near', 0.8)}: it is for near copies")
     import_parquet()
     output = os.fspath(output)
     prefixes = prefixes_of(paths_of(inputs))
@@ -324,7 +323,7 @@ def dedup(
 class _Documents:
     """The documents of several datasets, numbered through, and the first copy of each.
 
-    With ``pairs`` they are compared two by two: then ``firsts`` and everything else is about pairs.
+    With ``pairs`` the unit is a pair: then ``firsts`` and everything else is about pairs.
     """
 
     def __init__(
@@ -357,7 +356,7 @@ class _Documents:
             out = keys[begin : begin + len(ends) - 1]
             token_hashes(dataset, out, ends=ends, threads=threads, on_bytes=stage.add, sums=sums)
             begin += len(out)
-        if self._size > 1:  # one key from those of the documents of a pair
+        if self._size > 1:  # combine the keys of a pair's documents
             data = np.ascontiguousarray(keys).view(np.uint8).ravel()
             ends = np.arange(0, len(data) + 1, 16 * self._size)
             digests = _core.text_digests(data.data, np.stack([ends[:-1], ends[1:]], axis=1))
@@ -370,10 +369,9 @@ class _Documents:
     def find_near(self, rules: NearRules, stage: ProgressStage, threads: int) -> None:
         """Among documents without an earlier exact copy, find those with an earlier near copy.
 
-        The relation is made transitive: a copy of a copy belongs to the first. Pairs are copies if
-        both of their documents are. The result does not depend on threads. It takes 8 bytes for
-        each band of a document, and 8 more, on the disk of the files; in memory the sorting of one
-        part of a band.
+        The relation is made transitive: a copy of a copy belongs to the first document. Pairs are
+        copies if both of their documents are. The result does not depend on threads. Takes 8 bytes
+        on disk per document and band, plus 8 per document, and memory to sort one part of a band.
         """
         are_candidates = (self._reasons == KEPT) & self._has_tokens
         if rules.on == "trained":
@@ -381,7 +379,7 @@ class _Documents:
         candidates = np.flatnonzero(are_candidates)
         documents = self._size * candidates
         hashes = self._sign(documents, rules, stage, threads)
-        for others in hashes[1:]:  # the hashes of a pair are those of its two documents
+        for others in hashes[1:]:  # combine the hashes of a pair's documents
             for band in range(rules.bands):
                 hashes[0, band] *= _PAIR_BASE
                 hashes[0, band] += others[band]
@@ -404,8 +402,8 @@ class _Documents:
             for keys in hashes[0]:
                 for pairs in pairs_of_parts(keys, neighbours=rules.verify, threads=threads):
                     for some in _firsts_and_neighbours(pairs):
-                        # Copies are kept as trees. A pair that is in one tree already adds nothing,
-                        # so it need not be compared.
+                        # Copies form trees. A pair that is in the same tree already adds nothing,
+                        # so skip the comparison.
                         apart = _core.separate_pairs(parents, some)
                         if rules.verify:
                             begins = range(0, len(apart), _PAIRS)
@@ -415,7 +413,7 @@ class _Documents:
         firsts = candidates[_roots(parents)]
         self._reasons[candidates[firsts != candidates]] = NEAR
         self._firsts[candidates] = firsts
-        for begin in range(0, self._count, _STEP):  # exact copies of a near copy follow it
+        for begin in range(0, self._count, _STEP):  # exact copies follow their near copy
             part = self._firsts[begin : begin + _STEP]
             part[:] = self._firsts[part]
 
@@ -442,9 +440,10 @@ class _Documents:
     ) -> npt.NDArray[np.uint64]:
         """The hashes of the bands: uint64 [documents of each, bands, candidates].
 
-        ``documents`` are the first ones of candidates. Two that a pair has share the rows of a
-        band: each has half of them. So pairs meet with the probability that documents do which are
-        as alike, and do not meet only because they have the same preferred answer, as many may.
+        ``documents`` are the first documents of candidates. The two documents of a pair share the
+        rows of a band, half each. So pairs match with the same probability as single documents of
+        equal similarity, and not just because they have the same preferred answer, which is
+        frequent.
         """
         together, base = self._size, 0
         shape = together, rules.bands, len(documents)
@@ -468,7 +467,7 @@ class _Documents:
         return hashes
 
     def write_clusters(self, path: str, prefixes: Sequence[str], made_by: dict[str, Any]) -> int:
-        """Write the table of documents with copies. Returns the number of different ones."""
+        """Write the table of documents with copies. Returns the number of distinct ones."""
         columns: dict[str, str | Sequence[str]] = {
             "dataset": prefixes,
             "document": "int64",

@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 
 IN_MEMORY = "the table in memory"  # its name in messages
-HIDDEN = "tokpack:"  # the names of columns that users do not see begin with this
+HIDDEN = "tokpack:"  # begins the names of columns hidden from users
 MATCH = f'"{HIDDEN}match"'  # a column of ``joined`` that is true in each row
-# Without this setting a folder such as lang=de would be a column, and hide one of the table.
+# Without this setting a folder such as lang=de would become a column, and hide one of the table.
 NO_FOLDERS = ", hive_partitioning=false"
 INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")}
 INTEGERS |= {"INTEGER", "UINTEGER", "HUGEINT", "UHUGEINT"}
 _KEY = f"{HIDDEN}key "
-_DOCUMENT = "document"  # a column besides those of the tables: the number of a document
+_DOCUMENT = "document"  # an additional column: the number of a document
 _EXAMPLES = 3
 _PATTERN = re.compile(r"[*?\[]")
 _READERS = {
@@ -83,7 +83,7 @@ class JoinedTable:
         else:
             self._read_files()
         self._check_types()
-        # A key with the same name on both sides is one column, so that expressions can use it.
+        # A key with the same name on both sides becomes one column, so that expressions can use it.
         same = sorted({there for here, there in self._keys if here == there})
         renamed = [f"{quoted(key)} AS {quoted(_KEY + key)}" for key in same]
         left = f" EXCLUDE ({', '.join(map(quoted, same))})" if same else ""
@@ -124,7 +124,7 @@ class JoinedTable:
         """The error if several rows of the table belong to one document."""
         names = ", ".join(quoted(there) for _, there in self._keys)
         counts = f"SELECT {names}, count(*) AS times FROM joined GROUP BY ALL HAVING times > 1"
-        other = self._connection.cursor()  # the connection itself is still running a query
+        other = self._connection.cursor()  # the connection is still running a query
         if self._request.table is not None:  # a registered table is not visible in a cursor
             other.register("all_joined", self._request.table)
         several = other.execute(f"SELECT count(*) FROM ({counts})").fetchone()[0]
@@ -179,13 +179,14 @@ class JoinedTable:
             ):
                 if key not in columns:
                     raise UsageError(
-                        f"{option('on')} {key}: {name} has no such column, but {listed(columns)}"
+                        f"{option('on')} {key}: {name} has no such column; its columns are "
+                        f"{listed(columns)}"
                     )
 
     def _types(self, reader: str) -> str:
-        """An argument for a text reader that would take keys for numbers, dates or the like.
+        """An argument that keeps a text reader from reading keys as numbers or dates.
 
-        If they are strings in the documents they stay as they are written, so that 007 is not 7.
+        Keys that are strings in the documents stay as written, so that 007 is not 7.
         """
         here, there = self._documents, self.columns
         keys = {b: _TEXT for a, b in self._keys if here[a] == _TEXT != there[b]}
@@ -197,16 +198,14 @@ class JoinedTable:
         return ""
 
     def _check_types(self) -> None:
-        """Raise UsageError for keys with two types: a cast would match values that are not the
-        same.
-        """
+        """Raise UsageError for keys with two types: a cast might match different values."""
         for here, there in self._keys:
             kinds = {self._documents[here], self.columns[there]}
             if len(kinds) > 1 and not kinds <= INTEGERS:
                 raise UsageError(
                     f"{option('on')} {here}: is {self._documents[here]} in the table of documents, "
-                    f"{there} is {self.columns[there]} in {self.name}: bring them to one type, as "
-                    "007 is no 7"
+                    f"{there} is {self.columns[there]} in {self.name}: convert them to one type, "
+                    "because 007 is not 7"
                 )
 
 
@@ -241,8 +240,8 @@ def nulls_of_tables(
 ) -> list[dict[str, str]]:
     """The columns of each table that have only null, with the type that they have in other tables.
 
-    ``names`` are those of the datasets, ``named`` the columns that are used, and the option that
-    names each. UsageError if one of these is text in some tables and something else in others.
+    ``names`` are the datasets', ``named`` the columns in use, each with the option that names it.
+    UsageError if one of these is text in some tables and something else in others.
     """
     nulls: list[dict[str, str]] = [{} for _ in tables]
     for column in dict.fromkeys(name for schema in schemas for name in schema.names):
@@ -259,8 +258,8 @@ def nulls_of_tables(
             first = {kind: names[n] for n, kind in reversed(kinds.items())}
             shown = ", ".join(f"{kind} in {first[kind]}" for kind in dict.fromkeys(kinds.values()))
             raise UsageError(
-                f"{option(named[column])} names the column {column}, which is of several types: "
-                f"{shown}; select from these one by one, then from the views together"
+                f"{option(named[column])} names the column {column}, which has several types: "
+                f"{shown}; select from each dataset alone, then from the views together"
             )
     return nulls
 
@@ -278,7 +277,7 @@ def _go_together(kinds: Collection[str]) -> bool:
 _log = logging.getLogger(__name__)
 _FLOATS = ("DOUBLE", "FLOAT")
 _BATCH = 1 << 18  # rows that are read at once
-_MOST_TIMES = 1 << 16  # how often a document may be in a view; more is a mistake
+_MOST_TIMES = 1 << 16  # repeats of a document in a view; more must be a mistake
 _NARROW = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")  # all fit into int64
 _NUMBER = f'"{HIDDEN}number"'
 _UNKNOWN = re.compile(r'Referenced column "(.+)" not found')
@@ -298,8 +297,8 @@ class SelectRequest(NamedTuple):
 class SelectResult(NamedTuple):
     """The documents of the base that are chosen, bool [documents], and how often each occurs.
 
-    ``times`` is uint16 [documents], or None if each occurs once. ``unmatched`` is the number of
-    documents without a row in the joined table, None without such a table.
+    ``times`` is uint16 [documents], or None for once each. ``unmatched`` is the number of documents
+    without a row in the joined table, None without one.
     """
 
     chosen: npt.NDArray[np.bool_]
@@ -314,7 +313,7 @@ def evaluate(request: SelectRequest, base: Base) -> SelectResult:
     join matches nothing or several rows, FormatError if a table is of another dataset.
     """
     if request.where is not None:
-        parse(request.where)  # as for encode, it must be a function of the document alone
+        parse(request.where)  # as for encode: it must depend on the document alone
     if (repeat := repeat_expression(request.repeat)) is not None:
         parse(repeat, option("repeat") + (f" {request.repeat!r}" if repeat.strip() else ""))
     named = dict.fromkeys(_roots(repeat), "repeat") | {here: "on" for here, _ in request.keys}
@@ -329,8 +328,9 @@ def evaluate(request: SelectRequest, base: Base) -> SelectResult:
 
 
 def _table_of(prefix: str, named: Iterable[str]) -> Any:
-    """The path of the table of a dataset; without one, an Arrow table of what its .idx tells, if
-    that is all that is asked for. Raises as ``table_file``.
+    """The path of a dataset's table, or, if enough, an Arrow table from its .idx.
+
+    Raises as ``table_file``.
     """
     if has_table(prefix) or not {name.lower() for name in named} <= {"tokens", _DOCUMENT}:
         return table_file(prefix)
@@ -387,7 +387,7 @@ class _Query:
                 given = f"read_parquet({file_literal(table)}, file_row_number=true{NO_FOLDERS})"
             else:
                 connection.register(given, table)
-            # Columns that have only null get the type that they have in other tables.
+            # Columns with only nulls get their type in other tables.
             typed = ", ".join(f"NULL::{kind} AS {quoted(one)}" for one, kind in nulls[n].items())
             replaced = f"REPLACE ({typed})" if typed else ""
             rows.append(f"SELECT {first}* EXCLUDE ({left}) {replaced} FROM {given}")
@@ -434,7 +434,7 @@ class _Query:
         any_nan = " OR ".join(f"isnan({quoted(one)})" for one in names if there.get(one) in _FLOATS)
         if not any_nan:
             return
-        # Not in a WHERE: duckdb 2.0 would skip groups of rows by statistics, which never tell NaN.
+        # Not in a WHERE: duckdb 2.0 skips row groups by statistics, which do not show NaN.
         count = f"SELECT count(*) FILTER (WHERE {any_nan}) FROM {self._from}"
         [nans] = self._connection.execute(count).fetchone()
         if nans:
@@ -473,7 +473,7 @@ class _Query:
         if missing:
             raise UsageError(
                 f"{option('repeat')} {self._request.repeat}: gives NULL, for document "
-                f"{numbers[column.is_null().to_numpy(zero_copy_only=False)][0]} first: say what "
+                f"{numbers[column.is_null().to_numpy(zero_copy_only=False)][0]} first: add an "
                 "else, as in `case when score > 0.9 then 2 else 1 end`"
             )
         if str(column.type) in _NARROW:
@@ -510,7 +510,7 @@ class _Query:
             more = f"; {joined.name} has {listed(joined.columns)}"
         [message, *_] = str(error).split("\n\nLINE", maxsplit=1)[0].strip().splitlines()
         if unknown := _UNKNOWN.search(message):
-            message = f"no column is called {unknown[1]}"
+            message = f"there is no column {unknown[1]}"
         columns = listed(columns_there(self._connection, "docs", HIDDEN))
         return UsageError(
             f"{shown}: {message.replace(_NUMBER, 'number')}; the table of documents has "
@@ -519,13 +519,13 @@ class _Query:
 
 
 def repeat_expression(text: str | None) -> str | None:
-    """An expression for how often a document occurs: ``2 if score > 0.9`` is short for a CASE."""
+    """An SQL expression for repeats: ``2 if score > 0.9`` is short for a CASE."""
     match = _SHORT.fullmatch(text or "")
     return f"case when ({match[2]}\n) then {match[1]} else 1 end" if match else text
 
 
 def _roots(expression: str | None) -> list[str]:
-    """The columns that an expression names; for a field inside of one, the whole column."""
+    """The columns in an expression; for a field inside one, the whole column."""
     return [path[0] for path in parse(expression).columns] if expression is not None else []
 
 

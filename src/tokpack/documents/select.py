@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 
-# A random share of documents is drawn by their hashes. Whether a document is in it depends only on
-# its tokens and a seed. So a larger share contains the smaller ones, adding documents moves no
-# other document in or out, and equal documents are always in or out together.
+# A random share of documents is drawn by hash: whether a document is in it depends only on its
+# tokens and a seed. So a larger share contains the smaller ones, adding documents moves no other
+# document in or out, and equal documents are in or out together.
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -49,9 +49,8 @@ _BUCKET_SHIFT = np.uint64(64 - _BUCKET_BITS)
 def draw(base: Base, seed: int) -> Hashes:
     """A random number for each document of the base, the same for equal tokens: uint64 [documents].
 
-    It is uniform, and different for another ``seed``. Hashes are read from the tables of documents,
-    if they exist, or else computed from their tokens. Both documents of a pair have that of the
-    first.
+    It is uniform, and depends on ``seed``. Hashes come from the tables of documents if they exist,
+    else from tokens. Both documents of a pair have the first one's.
     """
     numbers = np.full(int(base.starts[-1]), NO_TOKENS, np.uint64)
     for number, record in enumerate(base.records):
@@ -73,11 +72,10 @@ def draw(base: Base, seed: int) -> Hashes:
 
 
 def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.bool_]:
-    """Whether each document is among the lowest numbers with a total weight of at most ``most``:
-    bool [n].
+    """Whether each document has one of the lowest numbers, of total weight ``most``: bool [n].
 
-    Documents of weight 0 count for nothing and may be among them. All documents with the same
-    number are among them, or none.
+    Documents of weight 0 may be included. Documents with equal numbers are included together or not
+    at all.
     """
     sums, room = np.zeros(1 << _BUCKET_BITS), np.empty(_STEP, np.uint64)
     for begin in range(0, len(numbers), _STEP):
@@ -89,7 +87,7 @@ def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.ND
     if bucket == len(sums):
         return np.ones(len(numbers), np.bool_)
     within: npt.NDArray[np.bool_] = numbers < np.uint64(bucket << int(_BUCKET_SHIFT))
-    places = [np.zeros(0, np.int64)]  # of the numbers in the last bucket
+    places = [np.zeros(0, np.int64)]  # of numbers in the last bucket
     for begin in range(0, len(numbers), _STEP):
         part = numbers[begin : begin + _STEP] >> _BUCKET_SHIFT
         places.append(np.flatnonzero(part == np.uint64(bucket)) + begin)
@@ -121,22 +119,21 @@ def select(
     A view is a dataset like any other: a manifest, and the numbers of its documents, in the order
     of the inputs. ``where`` is an SQL expression on the columns of the datasets' tables
     (``encode(keep=...)``) and on those of the table ``join`` (.parquet, .csv, .tsv, .jsonl or .json
-    files, a pyarrow Table, a DataFrame of pandas or polars); a row of it belongs to the document
-    with the same values in the columns ``on`` ("id", or "id=doc_id" if the table has another name
-    for it). ``repeat`` is an SQL expression for how often a document occurs, or ``"2 if score >
-    0.9"``.
+    files, a pyarrow Table, a DataFrame of pandas or polars); a row belongs to the document with the
+    same values in the columns ``on`` ("id", or "id=doc_id" if it has another name in the table).
+    ``repeat`` is an SQL expression for how often a document occurs, or ``"2 if score > 0.9"``.
 
-    Of the documents that pass, at most one of these takes a part: ``random`` is a share of them
-    (0.1, "10%"), by a hash of their tokens and ``seed``; ``tokens`` (10e9, "10B") takes as many, by
-    the same hash, as have so many tokens, with repeats; ``first`` is a number of documents from the
-    beginning. The documents that this leaves out are written to the view ``rest``, each as often as
-    the inputs list it, without ``repeat``. Of pairs (a preferred and a rejected answer) both
-    documents are kept or dropped: ``where`` must be true of both, and the hash of the first counts.
+    One of these takes a part of the documents that pass: ``random``, a share (0.1, "10%") by a hash
+    of their tokens and ``seed``; ``tokens`` (10e9, "10B"), as many by the same hash as fit into
+    this number of tokens, with repeats; ``first``, a number of documents from the beginning. The
+    documents that this leaves out are written to the view ``rest``, as often as in the inputs,
+    without ``repeat``. Pairs (a preferred and a rejected answer) are kept or dropped as a whole:
+    ``where`` must be true of both documents, and the hash of the first counts.
 
     The manifest's ``options["select"]`` has the request, and counts that add up: ``documents`` in
-    the inputs are ``kept`` and ``dropped``, by reason. UsageError for expressions that cannot be
-    evaluated and if nothing is kept, InputError for a table that is missing, or that ``join`` does
-    not match, FormatError for a table of another dataset, OutputError if an output exists.
+    the inputs are ``kept`` or ``dropped``, by reason. UsageError for expressions that cannot be
+    evaluated and if nothing is kept, InputError for a missing table, or a ``join`` without matches,
+    FormatError for a table of another dataset, OutputError if an output exists.
     """
     prefixes = prefixes_of(paths_of(inputs))
     choice = _Choice(
@@ -158,7 +155,7 @@ def select(
         ]
         for spec in specs:
             if not len(spec.documents):
-                raise UsageError(f"{spec.output}: no document would be in it, of {selection.shown}")
+                raise UsageError(f"{spec.output} would have no documents: of {selection.shown}")
         manifests = [new.write(spec) for spec in specs]
         new.publish()
     return manifests[0]
@@ -166,10 +163,9 @@ def select(
 
 @dataclass
 class _Selection:
-    """The numbers in the inputs of the documents that are kept, with repeats, and of those left
-    out.
+    """The numbers, in the inputs, of documents that are kept, with repeats, and of the rest.
 
-    Left out here are only those outside of a share; ``counts`` add up.
+    The rest are only those outside the share; ``counts`` add up.
     """
 
     kept: npt.NDArray[Any]
@@ -196,19 +192,19 @@ class _Choice:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The shares that are named, of which at most one is taken."""
+        """The requested kinds of shares; at most one is allowed."""
         shares = {"random": self.random, "tokens": self.tokens, "first": self.first}
         return {name: value for name, value in shares.items() if value is not None}
 
     def check(self, has_rest: bool) -> None:
-        """Raise UsageError for a request with options that contradict each other, or with too
-        few.
-        """
+        """Raise UsageError for contradictory or missing options."""
         request, shares = self.request, list(self.shares)
         if len(shares) > 1:
             raise UsageError(f"{option(shares[0])} and {option(shares[1])}: choose one of them")
         if self.random is not None and not 0 < self.random <= 1:
-            raise UsageError(f"{option('random', self.random)}: a share is above 0, up to 1")
+            raise UsageError(
+                f"{option('random', self.random)}: expected a share above 0 and at most 1"
+            )
         if not 0 <= self.seed < 1 << 64:
             raise UsageError(f"{option('seed', self.seed)}: expected 0 to 2^64 - 1")
         for name, value in self.shares.items():
@@ -216,19 +212,19 @@ class _Choice:
                 raise UsageError(f"{option(name, value)}: expected 1 or more")
         if has_rest and not shares:
             raise UsageError(
-                f"{option('rest')} has what {option('random')}, {option('tokens')} or "
-                f"{option('first')} leaves out: give one of them"
+                f"{option('rest')} is for what {option('random')}, {option('tokens')} or "
+                f"{option('first')} leaves out: give one of these"
             )
         if bool(request.join) != bool(request.keys):
             raise UsageError(
-                f"{option('join')} needs {option('on')}: the columns by which its rows belong to "
+                f"{option('join')} needs {option('on')}: the columns that match its rows to "
                 "documents"
                 if request.join
                 else f"{option('on')} needs {option('join')}: the table that has these columns"
             )
         if request.join and not (request.where or request.repeat):
             raise UsageError(
-                f"{option('join')} chooses nothing alone: say what with {option('where')} or "
+                f"{option('join')} chooses nothing by itself: add {option('where')} or "
                 f"{option('repeat')}"
             )
 
@@ -248,18 +244,16 @@ class _Choice:
         return {name: value for name, value in values.items() if value is not None}
 
     def of(self, base: Base, *, with_left: bool) -> _Selection:
-        """Choose among the documents of datasets. Those that a share leaves out are listed if
-        requested.
-        """
+        """Choose among the documents of datasets; list the rest if requested."""
         documents = int(base.starts[-1])
         answer = SelectResult(np.ones(documents, np.bool_), None, None)
         if self.request.where is not None or self.request.repeat is not None:
             answer = evaluate(self.request, base)
-        together = 2 if base.pairs else 1  # documents that are kept or dropped together
+        together = 2 if base.pairs else 1  # documents kept or dropped together
         within = self._within(base, answer)
         first = None if self.first is None else self.first // together * together
         kept, left = [], []
-        passed = outside = lost = 0  # pass the expression; are outside of the share; repeat 0 times
+        passed = outside = lost = 0  # pass the expression; outside the share; repeated 0 times
         for numbers, rows in _documents(base):
             passes = answer.chosen[rows]
             if base.pairs:
@@ -302,19 +296,17 @@ class _Choice:
         return _Selection(np.concatenate([none, *kept]), np.concatenate([none, *left]), counts)
 
     def _check_pairs(self, documents: npt.NDArray[Any], times: npt.NDArray[np.uint16]) -> None:
-        """Raise UsageError for a pair whose documents would occur differently often."""
+        """Raise UsageError for a pair with different repeats."""
         for one in np.flatnonzero(times[::2] != times[1::2])[:1].tolist():
             number = int(documents[2 * one])
             raise UsageError(
                 f"{option('repeat')} {self.request.repeat}: gives {times[2 * one]} for document "
-                f"{number}, and {times[2 * one + 1]} for {number + 1}, which is the other of its "
-                "pair: say one number for both"
+                f"{number} and {times[2 * one + 1]} for document {number + 1}, the other of its "
+                "pair: it must give both the same"
             )
 
     def _within(self, base: Base, answer: SelectResult) -> Bools | None:
-        """Whether each document of the base is in the share; None if that is not by their
-        hashes.
-        """
+        """Whether each document of the base is in a share by hash; None for any other share."""
         if self.random is None and self.tokens is None:
             return None
         numbers = draw(base, self.seed)

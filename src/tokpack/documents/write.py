@@ -60,8 +60,8 @@ _STEP = 1 << 16  # documents that are handled at a time
 class ViewSpec(NamedTuple):
     """A view to be written: the numbers of its documents, and how they were chosen.
 
-    ``documents`` are integers [n], in the order of the view; a number may occur several times. They
-    count through all datasets of the view, one after the other. ``made_by`` is JSON, for people.
+    ``documents`` are integers [n], in view order, perhaps with repeats; they number the documents
+    of all datasets consecutively. ``made_by`` is JSON, for people.
     """
 
     output: str
@@ -77,14 +77,13 @@ def write_view(
     made_by: Mapping[str, Any],
     overwrite: bool = False,
 ) -> Manifest:
-    """Write the view ``output`` of ``documents``, integers [n], of ``datasets``. Returns its
-    manifest.
+    """Write a view of ``documents``, integers [n], of ``datasets``. Returns its manifest.
 
-    Documents are numbered through all datasets, one after the other; the view has them in the order
-    of ``documents``, which may list some several times. Datasets may be virtual, or views: then the
-    new view lists documents of the datasets that these are made of. ``made_by`` is kept in the
-    manifest's options. Nothing is copied. UsageError for datasets that do not fit together, and for
-    numbers that they do not have; FormatError if one is broken; OutputError if the output exists.
+    Documents are numbered consecutively through all datasets; the view has them in the order of
+    ``documents``, perhaps with repeats. Datasets may be virtual, or views: then the new view lists
+    documents of the datasets under them. ``made_by`` is kept in the manifest's options. Nothing is
+    copied. UsageError for datasets that do not fit together, and for numbers out of range;
+    FormatError if a dataset is broken; OutputError if the output exists.
     """
     spec = ViewSpec(os.fspath(output), documents, made_by)
     with NewViews([spec.output], datasets, overwrite=overwrite) as new:
@@ -96,9 +95,9 @@ def write_view(
 class NewViews:
     """New views of the same datasets, which appear together; a context.
 
-    Datasets and outputs are checked at once, as by ``write_view``, before the caller does its work.
-    ``files`` are those that are made: the views' and those ``beside`` them; ``read`` are other
-    files that are inputs.
+    Datasets and outputs are checked immediately, as by ``write_view``, before the caller starts its
+    work. ``files`` are the new files: the views' and those ``beside`` them; ``read`` are other
+    input files.
     """
 
     def __init__(
@@ -218,7 +217,7 @@ def _trained(dataset: MMapIndexedDataset) -> Int64s | None:
 
 
 def _text_bytes(base: Base, numbers: npt.NDArray[Any]) -> int:
-    """Bytes of the text of documents of the base, by their tables; 0 if one does not tell it."""
+    """The bytes of text of base documents, by their tables; 0 if unknown."""
     total = 0
     try:
         if not all(has_table(record.prefix) for record in base.records):
@@ -241,7 +240,7 @@ def _text_bytes(base: Base, numbers: npt.NDArray[Any]) -> int:
 
 
 def _numbers(spec: ViewSpec, base: Base, counts: _Counts) -> npt.NDArray[Any]:
-    """The numbers in the base of a view's documents, in the dtype for a file. UsageError."""
+    """The base numbers of a view's documents, in the dtype for the file. UsageError."""
     if spec.documents.ndim != 1 or spec.documents.dtype.kind not in "iu":
         raise UsageError(
             f"documents must be integers in one dimension, not {spec.documents.dtype} "
@@ -254,7 +253,8 @@ def _numbers(spec: ViewSpec, base: Base, counts: _Counts) -> npt.NDArray[Any]:
         wrong = np.flatnonzero((documents < 0) | (documents >= total))
         if len(wrong):
             raise UsageError(
-                f"{spec.output}: document {documents[wrong[0]]} of datasets that have {total}"
+                f"{spec.output}: there is no document {documents[wrong[0]]}: the datasets have "
+                f"{total}"
             )
         documents = documents.astype(np.int64)
         datasets = np.searchsorted(base.firsts[1:], documents, side="right")
@@ -267,7 +267,7 @@ def _numbers(spec: ViewSpec, base: Base, counts: _Counts) -> npt.NDArray[Any]:
     return numbers
 
 
-# Tables about documents of several datasets: which are copies, what was matched.
+# Tables about documents of several datasets: copies, or matched spans.
 
 _MARK = b"tokpack.about_documents"  # a key of the footer's metadata
 _ROWS = 1 << 16
@@ -285,8 +285,8 @@ NAMED_TABLE = Kind("a table of tokpack", is_about_documents)
 class NewTable:
     """A new parquet file with columns from numpy arrays.
 
-    ``columns`` have the type of each, int64 or string, or the texts of which its arrays have
-    indices. ``made_by`` is kept in the footer. Raises OutputError.
+    ``columns`` have types, int64 or string, or a list of texts, to which arrays are indices.
+    ``made_by`` is kept in the footer. Raises OutputError.
     """
 
     def __init__(

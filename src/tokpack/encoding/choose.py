@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     Place = Callable[[npt.NDArray[np.int64]], str]  # the records on some lines, in words
 
 
-# ``where`` keeps the records for which an expression is true. duckdb evaluates it.
+# ``where``: keep the records for which an SQL expression, evaluated by duckdb, is true.
 
 
 @dataclass
 class _Records:
-    """The table that duckdb queries; a prepared query reads its rows anew each time."""
+    """The table that duckdb queries; a prepared query reads its current rows each time."""
 
     rows: Any = None
 
@@ -66,9 +66,9 @@ class Where:
         self._schema: Any = None
 
     def kept(self, columns: Any) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
-        """Which rows of a RecordBatch are kept, bool [n], and errors by the index of their row.
+        """Which rows of a RecordBatch are kept, bool [n], and errors by row.
 
-        ``columns`` are named as ``columns_of`` says. NULL is not kept. UsageError where the
+        ``columns`` have the names from ``columns_of``. NULL counts as false. UsageError if the
         expression does not fit the columns.
         """
         columns = nested(columns, self._paths)
@@ -77,7 +77,7 @@ class Where:
         return self._evaluated(columns)
 
     def nans(self, columns: Any) -> int:
-        """How many rows have NaN in a column, where the expression does not ask for it."""
+        """How many rows have NaN in a column, unless the expression tests for it."""
         from pyarrow import types
 
         if not self._counts_nan:
@@ -116,15 +116,15 @@ class Where:
             middle = columns.num_rows // 2
             if not middle:
                 return np.zeros(1, np.bool_), {0: f"where: {first_line(error)}"}
-            # duckdb fails for the whole batch and does not tell the row. Halving the batch finds
-            # every bad row in about log2(n) queries each.
+            # duckdb fails for the whole batch without naming the row. Halving the batch finds each
+            # bad row in about log2(n) queries.
             kept, errors = self._evaluated(columns.slice(0, middle))
             others, more = self._evaluated(columns.slice(middle))
             return np.append(kept, others), errors | {middle + i: more[i] for i in more}
         return np.ma.filled(answer, fill_value=False).astype(np.bool_), {}
 
 
-# ``map`` is a function of the user that gets the records of a batch.
+# ``map``: a function of the user that is called with the records of a batch.
 
 ROW = "__row__"  # the column with the number of the record in its batch
 
@@ -134,7 +134,7 @@ _DICT = re.compile(r"(<class ')?(typing\.|collections\.abc\.)?(dict|mapping)", r
 
 
 def load(named: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function that ``named`` is or names. UsageError if there is none."""
+    """The function ``named``, or of that name. UsageError if there is none."""
     if callable(named):
         return named
     module_name, _, function_name = named.rpartition(":")
@@ -155,13 +155,13 @@ def load(named: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The name of a function for messages; for a callable object, that of its class."""
+    """The name of a function, or of the class of a callable object, for messages."""
     inner = getattr(function, "func", function)  # the function of a partial
     return str(getattr(inner, "__qualname__", type(inner).__name__))
 
 
 def importable_name(named: str | Callable[..., Any]) -> str:
-    """The name by which another machine can import a function. UsageError if there is none."""
+    """A name by which another machine can import a function. UsageError if it has none."""
     if isinstance(named, str):
         path, _, function_name = named.rpartition(":")
         return f"{os.path.abspath(path)}:{function_name}" if path.endswith(".py") else named
@@ -173,7 +173,7 @@ def importable_name(named: str | Callable[..., Any]) -> str:
 
 
 def takes_dict(function: Callable[..., Any]) -> bool:
-    """Whether the annotation of a function's parameter says that it takes a dict."""
+    """Whether a function's parameter is annotated as a dict."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a function written in C
@@ -200,7 +200,7 @@ def brief_text(error: BaseException) -> str:
 
 
 def _module(name: str, named: str) -> ModuleType:
-    """The module of a name, looked up in the current folder too, or of the path of its file."""
+    """The module of this name, also looked for in the current folder, or in this file."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -232,7 +232,7 @@ def _module(name: str, named: str) -> ModuleType:
         if error.name and name.partition(".")[0] == error.name.partition(".")[0]:
             raise UsageError(
                 f"{option('map')} {named!r}: there is no module {error.name!r}; it is looked for "
-                f"in {here}, and where Python looks; a file is named as path/to/file.py:function"
+                f"in {here}, and where Python looks; a file is given as path/to/file.py:function"
             ) from None
         raise UsageError(f"{option('map')} {named!r}: {_failed(error)}") from error
     except Exception as error:
@@ -258,7 +258,7 @@ def _file_of(module: ModuleType | None) -> str | None:
     return file if file and file.endswith(".py") and os.path.isfile(file) else None
 
 
-_LEAST_ROWS = 3  # a smaller batch cannot be cut into pieces for comparison
+_LEAST_ROWS = 3  # a smaller batch is not cut for comparison
 _HINT = (
     "; values of a RecordBatch are Arrow's: batch['text'].to_pylist() has those of Python, and a "
     "function whose parameter is annotated, def clean(batch: dict), gets lists of these"
@@ -281,9 +281,9 @@ class Chooser:
     def __call__(
         self, batches: Iterable[DocumentBatch], name: str, place: Place
     ) -> Iterator[DocumentBatch]:
-        """The batches of the source ``name``, with the documents that are to be encoded.
+        """The batches of the source ``name``, with the documents to encode.
 
-        InputError if the function fails, or returns what cannot be encoded.
+        InputError if the function fails, or returns something that cannot be encoded.
         """
         for batch in batches:
             self.choose(batch, name)
@@ -292,7 +292,7 @@ class Chooser:
             yield batch
 
     def choose(self, batch: DocumentBatch, name: str) -> None:
-        """Remove the records from a batch that ``where`` does not keep."""
+        """Remove the records that ``where`` does not keep from a batch."""
         if self._where is None:
             return
         rows, errors = batch.rows, dict[int, str]()
@@ -317,7 +317,7 @@ class Chooser:
             batch.rows = None if rows is None else take(rows, kept)
 
     def _apply(self, batch: DocumentBatch, function: Callable[..., Any], place: Place) -> None:
-        """Replace the documents of a batch by what the function returns for its rows."""
+        """Replace the documents of a batch with those that the function returns for its rows."""
         rows = batch.rows
         count = 0 if rows is None else len(rows.lines)
         if rows is None or not count:
@@ -343,10 +343,10 @@ class Chooser:
 
 
 def mapped(function: Callable[..., Any], columns: Any) -> tuple[Any, npt.NDArray[np.int64]]:
-    """The Table that a function returns for a RecordBatch, and the input row of each of its rows.
+    """The Table that a function returns for a RecordBatch, and the input row of each output row.
 
-    The function gets a column ROW in addition, and a dict of lists if its annotation says dict.
-    InputError if it fails, or if the input row of each of its rows cannot be known.
+    The function also gets a column ROW, and a dict of lists if it is annotated for one. InputError
+    if it fails, or if the input rows cannot be determined.
     """
     import pyarrow
 
@@ -362,18 +362,18 @@ def mapped(function: Callable[..., Any], columns: Any) -> tuple[Any, npt.NDArray
         raise InputError(f"{option('map')} failed: {place_of(error, function)}{hint}") from error
     name = name_of(function)
     if not (isinstance(answer, dict) or is_table(answer)):
-        raise InputError(f"{option('map')}: {name} gave {brief(answer)}; it is to give {_OUT}")
+        raise InputError(f"{option('map')}: {name} returned {brief(answer)}; it must return {_OUT}")
     try:
         table = table_of(answer)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
         raise InputError(
-            f"{option('map')}: what {name} gave is no table: {' '.join(str(error).split())}"
+            f"{option('map')}: what {name} returned is not a table: {' '.join(str(error).split())}"
         ) from error
     if ROW not in table.schema.names:
         if table.num_rows != count:
             raise InputError(
-                f"{option('map')}: {name} gave {table.num_rows} rows for {count}, without the "
-                f"column {ROW!r}, which says of each which row it is of: keep that column, as "
+                f"{option('map')}: {name} returned {table.num_rows} rows for {count}, without the "
+                f"column {ROW!r}, which has the number of the input row: keep that column, as "
                 "batch.filter and batch.take do"
             )
         return table, np.arange(count)
@@ -384,8 +384,8 @@ def mapped(function: Callable[..., Any], columns: Any) -> tuple[Any, npt.NDArray
         is_number and origin.min() >= 0 and origin.max() < count and (np.diff(origin) >= 0).all()
     ):
         raise InputError(
-            f"{option('map')}: {name} gave a column {ROW!r} that is not the one of the batch, in "
-            "its order: numbers of rows, ascending, where several may be the same"
+            f"{option('map')}: {name} returned a column {ROW!r} that is not the batch's: it must "
+            "have numbers of its rows, in ascending order; a number may occur several times"
         )
     return table, origin.astype(np.int64)
 
@@ -397,7 +397,7 @@ def texts_in(table: Any, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def values_of(table: Any, names: Sequence[str]) -> dict[str, Values]:
-    """The values of the columns among ``names`` that a table has."""
+    """The columns of a table among ``names``."""
     batches = table.combine_chunks().to_batches()
     there = [name for name in names if root_of(name, table.schema)]
     return {name: of_table(batches[0], name) for name in there if batches}
@@ -406,8 +406,8 @@ def values_of(table: Any, names: Sequence[str]) -> dict[str, Values]:
 def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str]) -> list[str]:
     """The names of the columns that a function returns for a batch.
 
-    The function is also called with the batch in pieces. InputError if the results differ: where
-    batches begin and end depends on the number of workers, and the dataset must not.
+    It is also called with the batch in pieces. InputError if the results differ: batch bounds
+    depend on the number of workers, and the dataset must not.
     """
     whole, origin = mapped(function, columns)
     texts = texts_in(whole, keys)
@@ -430,8 +430,8 @@ def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str
             if one != other
         )
         raise InputError(
-            f"{option('map')}: {name} makes something else of {count} records than of the same in "
-            f"three batches{next(differences, '')}: what it gives for a record has to depend on "
-            "that record alone, since batches are others with another number of workers"
+            f"{option('map')}: {name} returns something else for {count} records at once than for "
+            f"the same in three batches{next(differences, '')}: the result for a record must "
+            "depend on that record alone, because batches depend on the number of workers"
         )
     return names

@@ -1,6 +1,6 @@
 """The columns of a run's records, and whether ``where`` and ``map`` work with them.
 
-Both are settled before any work, from the first records of some of the inputs.
+Both are determined before any work, from the first records of some inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Columns:
-    """The columns to read besides texts, or instead of them; ``types`` are those of the plan."""
+    """The columns to read besides or instead of texts; ``types`` come from the plan."""
     names, settled = columns_of(options.where), types or {"chosen": {}}
     chosen = {name: settled["chosen"].get(name, "string") for name in names}
     if options.chat:
@@ -37,9 +37,9 @@ def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Col
 
 
 def columns_in_process(options: Mapping[str, Any]) -> Columns | None:
-    """The columns to read of an object of this process; ``options`` are those given to ``encode``.
+    """The columns to read from an object in this process, with the ``options`` of ``encode``.
 
-    None for all columns: which of them are needed is settled by the first records.
+    None for all columns, if only the first records show which are needed.
     """
     names = columns_of(options.get("where"))
     if options.get("chat"):
@@ -51,9 +51,9 @@ def columns_in_process(options: Mapping[str, Any]) -> Columns | None:
 
 
 def settle(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
-    """The types of the columns of JSON records, or None without ``where`` and ``map``.
+    """The types of JSON columns, or None without ``where`` and ``map``.
 
-    UsageError or InputError if one of these fails for the first records.
+    UsageError or InputError if one of them fails for the first records.
     """
     if not options.where and options.map is None:
         return None
@@ -81,7 +81,7 @@ def settle(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
 
 
 def deciding(options: EncodeOptions, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a plan for ``where`` and ``map``, which decide the bytes."""
+    """The entries for ``where`` and ``map`` in a plan, which determine the bytes."""
     facts: dict[str, Any] = {"columns": dict(columns)}
     if options.where:
         facts |= {"where": options.where, "duckdb": version()}
@@ -110,13 +110,13 @@ def _try(
 
 
 def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
-    """The options with ``keep="all"`` replaced by the columns that it stands for.
+    """The options with ``keep="all"`` replaced by actual columns.
 
     UsageError if ``keep`` names a key that none of the first records has.
     """
-    if options.map is None:  # which may make a column that the records do not have
+    if options.map is None:  # map may add columns that the records do not have
         keys = required(options.keep)
-        if options.chat:  # in a pair, {} in a key stands for each answer
+        if options.chat:  # for pairs, {} in a key stands for each answer
             from tokpack.encoding.conversations import pair_keys
 
             answers = pair_keys(options.conversations, first.records)

@@ -49,7 +49,7 @@ _COUNTED = {name: name for name in (*READ, *FOUND)} | {"text_bytes": "key_bytes"
 
 @dataclass(frozen=True, eq=False)
 class InputFacts(Sequence[dict[str, Any]]):
-    """What a manifest says of each input, made when it is asked for: there may be a million.
+    """What a manifest says about each input, computed on access: there may be a million.
 
     ``_counts`` are int64 [sources, columns]: those of _COUNTED, and special tokens.
     """
@@ -99,9 +99,9 @@ def manifest_of(job: Job, plan: Plan, key: str, inputs: InputFacts, **files: Any
 
 
 def counts_of(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[np.int64]:
-    """Of key number ``index`` and each row of ``sums``: _COUNTED, special tokens, trained tokens.
+    """The counts of key ``index`` for each row of ``sums``: _COUNTED, special and trained tokens.
 
-    Raises OutputError when they do not add up.
+    Raises OutputError if they do not add up.
     """
     counts = sums[
         :,
@@ -125,7 +125,7 @@ def counts_of(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[
 
 
 def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
-    """The message for a run without a token: what was read, and why nothing is left of it.
+    """The message for a run without tokens: what was read, and why nothing is left.
 
     ``total`` are the counts of all inputs.
     """
@@ -137,17 +137,17 @@ def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
     if not total["records"] and not is_pipe and not any(source.size for source in job.sources):
         return f"{names}: empty, so there is no document to encode"
     if job.chat is not None and not total["records"]:
-        return f"{names}: has no record, so there is no conversation to encode"
+        return f"{names}: no records, so there is no conversation to encode"
     if job.chat is not None:
         why = [f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items()]
-        why += ChosenCounts(left_out=total["left_out"]).chosen()  # kinds name those of mapped_out
-        left = f"{names}: of {total['records']:,} records no conversation is left"
+        why += ChosenCounts(left_out=total["left_out"]).chosen()  # mapped_out is in kinds
+        left = f"{names}: no conversation is left of {total['records']:,} records"
         return f"{left}: {', '.join(why)}"
     chosen = ChosenCounts(left_out=total["left_out"], mapped_out=total["mapped_out"]).chosen()
-    gone = ", ".join([f"{total['rejected']} of them were bad", *chosen])
+    gone = ", ".join([f"{total['rejected']:,} bad", *chosen])
     return (
-        f"{names}: no document with a token under the key {key!r}: {total['records']} records were "
-        f"read, {gone} and the others empty"
+        f"{names}: no document has a token under the key {key!r}: of "
+        f"{counted(total['records'], 'record')}, {gone}, the rest empty"
     )
 
 
@@ -160,11 +160,11 @@ def stage(
 ) -> list[Manifest]:
     """The manifests of the datasets, which are then complete in the work folder.
 
-    Indices, tables, the list of bad records and manifests are written beside the joined files, and
-    commit.json last: with it the run is complete, and ``finish`` may follow at any time.
-    ``versions`` are those of the outputs that ``check_replaced`` gave. Raises InputError if there
-    is no token at all, unless other shards may have some, and OutputError if counts do not add up,
-    or if an output has been taken meanwhile.
+    Indices, tables, the list of bad records and manifests are written beside the joined files,
+    commit.json last: from then on the run is complete, and ``finish`` may follow at any time.
+    ``versions`` are the outputs' versions from ``check_replaced``. Raises InputError if there are
+    no tokens at all, unless other shards may have some, and OutputError if counts do not add up, or
+    if an output has appeared meanwhile.
     """
     folder, keys = job.folder, job.options.keys
     contents = _contents_of(plan, job, finished)
@@ -179,7 +179,7 @@ def stage(
     digests = finished.digests()
     files: dict[str, FileDigest] = {}
     manifests_of_files: list[list[Manifest]] = []  # by file and key
-    # If two .bin files have parts of a source, neither has read the whole source.
+    # A source that is shared by two .bin files was read as a whole by neither.
     ends = ((plan.parts[begin - 1], plan.parts[begin]) for begin in plan.files[1:])
     cut = {last.source for first, last in ends if first.sources[-1] == last.source}
     types = [_kept_types(job, finished.pieces, n) for n in range(len(keys))]
@@ -269,7 +269,7 @@ def _stage_file(
 
 
 def _roles(counts: npt.NDArray[np.int64]) -> dict[str, dict[str, int]]:
-    """The tokens and trained tokens of each role that has any; ``counts`` of all sources."""
+    """The tokens and trained tokens of each role with any; ``counts`` are of all sources."""
     by_name = dict(zip(SOURCE_COLUMNS, counts.tolist(), strict=False))
     of_roles = {
         role: {what: by_name[f"{what} of {role}"] for what in ("tokens", "trained")}
@@ -279,7 +279,7 @@ def _roles(counts: npt.NDArray[np.int64]) -> dict[str, dict[str, int]]:
 
 
 def _kept_types(job: Job, pieces: Pieces, index: int) -> dict[str, str]:
-    """The types of the kept columns, which follow from the kinds of all their values."""
+    """The types of the kept columns, from the kinds of all their values."""
     counts = pieces.by_source()[:, job.columns_of_key(index)][:, len(KEY_COLUMNS) :].sum(axis=0)
     of_each = counts.reshape(-1, len(KINDS)).tolist()
     types = {}
@@ -299,9 +299,9 @@ def _joined(job: Job, track: str, count: int, total: int) -> npt.NDArray[np.int3
     _check_size(path, 4 * count)
     numbers = np.memmap(path, dtype="<i4", mode="r") if count else np.empty(0, np.int32)
     if numbers.size and int(numbers.min()) < 0:
-        raise OutputError(f"{path} holds a number below zero; run again anew")
+        raise OutputError(f"{path} holds a number below zero; start from scratch")
     if (actual := int(numbers.sum(dtype=np.int64))) != total:
-        raise OutputError(f"the sum of {path} is {actual} instead of {total}; run again anew")
+        raise OutputError(f"the sum of {path} is {actual} instead of {total}; start from scratch")
     return numbers
 
 
@@ -314,7 +314,7 @@ def _document_index(job: Job, key: str, total: Mapping[str, int]) -> npt.NDArray
         track = job.folder.track(key, "documents")
         sequences = _joined(job, track, entries, total["sequences"])
     path = job.path(job.folder.track(key, "doc_idx"))
-    # Written by calls, not through a map: on a full disk, a write to a map kills the process.
+    # Written by calls, not through a map: on a full disk, writing to a map kills the process.
     with cannot_write(path), open(create_own(path), "wb") as file:
         file.write(np.zeros(1, np.int64).data)
         last = 0
@@ -333,11 +333,11 @@ def _check_size(path: str, expected: int) -> None:
     with cannot_write(path):
         size = os.path.getsize(path)
     if size != expected:
-        raise OutputError(f"{path} has {size} bytes instead of {expected}; run again anew")
+        raise OutputError(f"{path} has {size} bytes instead of {expected}; start from scratch")
 
 
 def _contents_of(plan: Plan, job: Job, finished: Coordinator) -> list[str | None]:
-    """The checksum of the content of each input, or None if not all of it was read.
+    """The checksum of each input's content, or None if it was not read completely.
 
     Raises InputError if its parts have read different contents.
     """

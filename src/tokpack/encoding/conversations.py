@@ -56,7 +56,7 @@ SAME = "both answers of the pair are the same"
 NOT_GOOD = "labelled as no good answer"
 _LABELS = ("label", "kto_tag")  # KTO's label in TRL and ms-swift, and in LLaMA-Factory
 _ANSWER = "{}"  # in a key that pairs keep, it stands for the key of each answer
-_CHECKED = 1 << 16  # characters that are encoded by the library too, to compare
+_CHECKED = 1 << 16  # characters that are also encoded by the library, to compare
 _SHOWN = 40  # keys in a message
 _SAMPLED = 100  # records in a dry run
 _NUMBERS = {role: number for number, role in enumerate(ROLES)}
@@ -76,10 +76,10 @@ class Conversations(Documents):
 
 
 def _numbered(turns: Sequence[tuple[int, int, str]]) -> list[tuple[int, int]]:
-    """A text cut into turns and what lies between them: (first character, number of the role).
+    """The parts of a text, turns and the text between them: (first character, role number).
 
     The number is 0 between turns. Turns may overlap by a token that ends one and begins the next,
-    such as <|user|> of GLM: it belongs to the turn that it ends.
+    such as GLM's <|user|>: it belongs to the turn that it ends.
     """
     parts, end = [], 0
     for begin, until, role in turns:
@@ -94,10 +94,10 @@ def _numbered(turns: Sequence[tuple[int, int, str]]) -> list[tuple[int, int]]:
 def settled_chat(
     options: EncodeOptions, tokenizer: Tokenizer, first: FirstInputs
 ) -> dict[str, Any]:
-    """The entries of a plan for conversations, as JSON values: all that decides text and mask.
+    """The entries for conversations in a plan, as JSON values: all that determines text and mask.
 
-    UsageError if there is no template or it cannot be used, InputError if none of the first records
-    has a conversation.
+    UsageError if there is no usable template, InputError if none of the first records has a
+    conversation.
     """
     chat, records = options.conversations, first.records
     form = detect(records, chat)
@@ -105,15 +105,15 @@ def settled_chat(
         keys = ", ".join(map(str, list(records[0])[:_SHOWN])) or "none"
         raise InputError(
             f"none of the first {counted(len(records), 'record')} has a conversation: their keys "
-            f"are {keys}; name that of the messages with {option('messages_key')}"
+            f"are {keys}; name the key of the messages with {option('messages_key')}"
         )
     if chat.pairs is None and "pairs" in form:
         found = pairs_in(records)
         if form != "pairs" or len(found) > 1:
             names = [form, *(" and ".join(keys) for keys in found)]
             raise InputError(
-                f"the first records are {', '.join(names)}: encode pairs, with {option('pairs')}, "
-                "and others each into a dataset of their own"
+                f"the first records are {', '.join(names)}: encode each kind into a dataset of its "
+                f"own, pairs with {option('pairs')}"
             )
         chat = replace(chat, pairs=found[0])
     template = load_template(tokenizer, chat)
@@ -125,8 +125,8 @@ def settled_chat(
         "variables": dict(chat.variables),
         "pairs": list(chat.pairs) if chat.pairs else None,
         "form": form,
-        # Earlier versions kept nulls in structs of tables, which gives other tokens. With this
-        # entry their datasets are not taken for those of this version.
+        # Earlier versions kept nulls in structs of tables, which gives other tokens. This entry
+        # distinguishes their datasets.
         **({"struct_nulls": "left out"} if any(one.is_table for one in first.inputs) else {}),
         "template": template.source,
         "tool_use": template.tool_use,
@@ -135,13 +135,13 @@ def settled_chat(
 
 
 def _identity(template: ChatTemplate, options: ChatOptions) -> dict[str, Any]:
-    """What a renderer learns about the template by trying it."""
+    """What a renderer learns about the template by trials."""
     with Limits():
         return Renderer(template, options).identity()
 
 
 def pair_keys(chat: ChatOptions, records: Iterable[Mapping[str, Any]]) -> Sequence[str]:
-    """The keys of the two answers of a pair: as requested, else as the first records have them."""
+    """The keys of the two answers of a pair: as requested, else as in the first records."""
     return chat.pairs or next(iter(pairs_in(records)), ())
 
 
@@ -185,7 +185,7 @@ class ConversationMaker:
             yield batch
 
     def check(self, documents: Documents) -> None:
-        """Compare ids and masks of the first ones with the library's. TokenizerError."""
+        """Compare ids and masks of the first conversations with the library's. TokenizerError."""
         assert isinstance(documents, Conversations)
         rendered = documents.rendered
         sizes = np.cumsum([len(one.text) for one in rendered])
@@ -204,7 +204,7 @@ class ConversationMaker:
         except DocumentsError as error:
             if self._pair is None:
                 raise
-            # An answer is of no use without the other one.
+            # An answer is useless without the other one of its pair.
             others = {number ^ 1: OTHER_OF_PAIR for number in error.reasons}
             raise DocumentsError({**others, **error.reasons}) from None
         frame = self._setup.frame
@@ -257,9 +257,9 @@ class ConversationMaker:
         batch.rows = None
 
     def _values(self, record: Mapping[str, Any], number: int) -> list[Any]:
-        """The values that document ``number`` of a record keeps, by the order of the kept keys.
+        """The kept values of document ``number`` of a record, in the order of the keys.
 
-        For a pair, ``{}`` in a key stands for the key of its answer.
+        For a pair, ``{}`` in a key stands for the key of the document's answer.
         """
         values = []
         for key in self._kept:
@@ -274,11 +274,11 @@ class ConversationMaker:
         return values
 
     def _checked(self, rendered: list[Rendered] | ConversationError) -> list[Rendered]:
-        """The conversations of a record; ConversationError if they cannot be used."""
+        """The conversations of a record, checked. ConversationError."""
         if isinstance(rendered, ConversationError):
             raise rendered
         if self._pair is None and len(rendered) != 1 and not self._split:
-            raise ConversationError(_MIXED, "the first records of the inputs are none")
+            raise ConversationError(_MIXED, "the first records of the inputs are not pairs")
         if self._of_assistant:
             for one in rendered:
                 _check_turns(one)
@@ -286,21 +286,21 @@ class ConversationMaker:
 
 
 def _check_label(record: Mapping[str, Any], key: str) -> None:
-    """Refuse an answer that its record labels as bad, unless the label is used.
+    """Refuse an answer that is labelled as bad, unless the label is used.
 
-    Such a label is not part of the text, so the answer would be trained like a good one.
+    The label is not in the text, so the answer would be trained like a good one.
     """
     if record.get(key) is False or (record.get(key) == 0 and "completion" in record):
         raise ConversationError(
             NOT_GOOD,
-            f"its {key} is {record[key]}, so it would be learned as a good answer all the same: "
+            f"its {key} is {record[key]}, but it would be trained like a good answer: "
             f"leave such records out with {option('where', key)}, or keep the label beside the "
-            f"document, for a trainer that takes it, with {option('keep', key)}",
+            f"document, for a trainer that reads it, with {option('keep', key)}",
         )
 
 
 def _check_turns(rendered: Rendered) -> None:
-    """Refuse a conversation that would train text outside of the assistant's turns."""
+    """Refuse a conversation with trained text outside the assistant's turns."""
     if not rendered.turns:
         return  # the template does not show them
     turns = [(begin, end) for begin, end, role in rendered.turns if role == "assistant"]
@@ -311,27 +311,27 @@ def _check_turns(rendered: Rendered) -> None:
         if at == len(turns) or begin < turns[at][0] or end > turns[at][1]:
             text = rendered.text[begin:end][:_SHOWN]
             raise ConversationError(
-                OUTSIDE, f"{text!r} at character {begin} is in no turn of an assistant"
+                OUTSIDE, f"{text!r} at character {begin} is not in an assistant turn"
             )
 
 
 def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:
-    """The bad record for a record, with the beginning of it as JSON."""
+    """A record as a bad record, with its beginning as JSON."""
     try:
         raw = as_text(record)[:RAW_BYTES_KEPT]
-    except Exception:  # it has values without a JSON form, and their own code may raise anything
+    except Exception:  # values without a JSON form may raise anything
         raw = f"<{type(record).__name__}>".encode()
     return BadRecord(line, reason, raw, kind=kind)
 
 
 def said(documents: Conversations, encoded: MarkedIds, frame: Frame) -> dict[str, int]:
-    """What is counted of conversations, by the names of SAID_COLUMNS."""
+    """The counts of encoded conversations, by the names of SAID_COLUMNS."""
     by_role = encoded.parts.astype(np.int64) * 2 + encoded.mask
     counts = np.bincount(by_role, minlength=2 * len(ROLES)).reshape(-1, 2)
     counts[:, 0] += counts[:, 1]  # trained tokens are tokens
     rendered = documents.rendered
     merged = 0
-    if encoded.merged.any():  # of answers: other spans are what is left behind thinking or calls
+    if encoded.merged.any():  # count answers only, not spans after thinking or calls
         begins = [begin in one.begins for one in rendered for begin, _ in one.trained]
         merged = int(np.count_nonzero(encoded.merged & np.array(begins, np.bool_)))
     of_texts = [
@@ -347,9 +347,9 @@ def said(documents: Conversations, encoded: MarkedIds, frame: Frame) -> dict[str
 
 
 def _doubled(encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.bool_]:
-    """For each document, whether its text itself begins or ends with a token that the frame adds.
+    """For each document, whether its text begins or ends with a token that the frame adds too.
 
-    Then the token is there twice, since the template writes it too.
+    The token is there twice then: the template writes it as well.
     """
     before, after = len(frame.before), len(frame.after)
     ends = np.cumsum(encoded.lengths, dtype=np.int64)
@@ -364,14 +364,14 @@ def _doubled(encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.bool_]:
 
 
 class MarkedConversation(NamedTuple):
-    """A conversation as it would be in the dataset: ids int32 [n], mask uint8 [n]."""
+    """A conversation as in the dataset: ids int32 [n], mask uint8 [n]."""
 
     ids: npt.NDArray[Any]
     mask: npt.NDArray[np.uint8]
 
 
 class FirstConversations(NamedTuple):
-    """The conversations of a request's first records, and the reasons why others have none.
+    """The conversations of a request's first records, and why others have none.
 
     ``counts`` are those of ``counts.OF_CONVERSATIONS``.
     """
@@ -398,7 +398,7 @@ def sample_conversations(options: EncodeOptions) -> FirstConversations:
     records = first.records[: _SAMPLED if options.limit is None else options.limit]
     rows = Rows(None, np.arange(len(records), dtype=np.int64), records)
     if not records:
-        raise InputError(f"{sources[0].name}: has no record that can be read, so nothing to show")
+        raise InputError(f"{sources[0].name}: no readable records, so there is nothing to show")
     batch = DocumentBatch({}, [], len(records), len(records), rows=rows)
     note = multiprocessing.RawArray("q", 1)
 
@@ -431,11 +431,10 @@ def fit(
 ) -> tuple[Conversations, MarkedIds, list[BadRecord], int]:
     """Cut conversations to ``max_length`` tokens or leave them out; leave out untrained ones.
 
-    Returns those that stay, those left out, and how many of those that stay have lost tokens.
-
-    ``truncate`` is "drop" to leave out long ones, or "left" or "right" for the side where they lose
-    tokens; the tokens of ``frame`` stay. With ``in_pairs`` two documents that follow each other are
-    the answers of a pair: if one is left out the other is too, and so are both if they are equal.
+    Returns the conversations that stay, those left out, and how many were cut. ``truncate`` is
+    "drop" to leave out long ones, or "left" or "right" for the side to cut; the tokens of ``frame``
+    stay. With ``in_pairs`` consecutive documents are the two answers of a pair: both are left out
+    if one is, or if they are equal.
     """
     lengths = encoded.lengths.astype(np.int64)
     ends = np.cumsum(lengths)
@@ -469,8 +468,8 @@ def fit(
             kind = reason = OTHER_OF_PAIR
         text = documents.text(i)[:RAW_BYTES_KEPT]
         unfit.append(BadRecord(int(documents.lines[i]), reason, text, kind=kind))
-    # Which tokens are kept, without a loop over documents: a step up where a kept range begins and
-    # a step down where it ends; a token is kept where the sum of the steps before it is one.
+    # The kept tokens, without a loop over documents: +1 where a kept range begins, -1 where it
+    # ends; a token is kept where the running sum is 1.
     stays = ~out
     steps = np.zeros(len(encoded.ids) + 1, np.int32)
     for places, step in ((begins, 1), (first, -1), (last, 1), (ends, -1)):
@@ -489,7 +488,7 @@ def fit(
 
 
 def _same(ids: npt.NDArray[Any], *places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """For each document of pairs, whether the other answer has the same tokens.
+    """For each document of a pair, whether the other answer has the same tokens.
 
     ``places`` are begins, first, last and ends as in `fit`: a document keeps [begin, first) and
     [last, end).

@@ -1,9 +1,8 @@
-"""The decisions of a run: which worker does what next, and where each piece lies in the output.
+"""The decisions of a run: which worker does what next, and where each piece goes in the output.
 
-This is arithmetic over sizes; no text and no tokens come through here. All workers are equal: to
-encode a part, to read a stream for others, to encode a segment of it, and to copy a piece from a
-spill are tasks that any worker can get. What workers report is written to the journal, so that a
-later run can continue from there.
+This is arithmetic on sizes; neither text nor tokens pass through here. All workers are equal: any
+of them may encode a part, read a stream for the others, encode a segment of one, or copy a piece
+from a spill. Their reports are written to the journal, from which a later run can resume.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
     from tokpack.sources import DocumentBatch
 
 
-# The messages between the run and its workers contain numbers and places, never tokens. The only
-# text in them is that of an iterable, which the run itself must read.
+# The messages between the run and its workers contain numbers and places, never tokens, and no text
+# except that of an iterable, which only the run can read.
 #
-# A worker does its tasks one after the other, in the order in which they arrive. It acts on two
-# messages at once, even in the middle of a task: UseSlot, and StorePiece for a piece that it holds
-# in memory. Others wait for these two: an idle worker for the slot, all later pieces for the memory
-# of this one. A worker reports by events what it has done.
+# A worker does its tasks in the order in which they arrive. But it handles two messages at once,
+# even in the middle of a task, because others are waiting: UseSlot (an idle worker needs the
+# segment in that slot) and StorePiece for a piece in its memory (later pieces need that memory). A
+# worker reports what it has done as events.
 
 # -- to a worker ------------------------------------------------------
 
@@ -155,17 +154,17 @@ class TaskDone(NamedTuple):
 Event = Piece | PieceStored | Segment | StreamEnd | TaskDone  # a piece: it is complete
 
 
-# An iterable is read by the process of the run, in its main thread, and its documents are sent to
-# workers as tasks: it may have threads or open files, which a forked worker would not have.
+# An iterable is read in the main thread of the run, and its documents are sent to workers as tasks:
+# it may use threads or open files, which a forked worker would not have.
 
-_TURN_SECONDS = 0.02  # of reading, before the run looks after its workers again
+_TURN_SECONDS = 0.02  # of reading, then the run looks after its workers again
 
 
 class DocumentFeed:
-    """The segments of an iterable, which is the only part of its job.
+    """The segments of an iterable, the only part of its job.
 
-    Where an earlier run has encoded a segment, which is in ``pieces``, its documents are read
-    again, since an iterable cannot be entered in the middle, and compared by their checksum.
+    An iterable can only be read from its beginning. So segments that an earlier run has encoded,
+    those in ``pieces``, are read again and compared by checksum.
     """
 
     def __init__(self, job: Job, pieces: Mapping[PieceId, Piece]) -> None:
@@ -177,7 +176,7 @@ class DocumentFeed:
         self._read = reader.segments(
             options.keys, job.parts[0].end, limits, options.limit, job.columns_read
         )
-        self.segments = 0  # that were read
+        self.segments = 0  # read so far
         self.ended = False
 
     def read(self) -> EncodeDocuments | None:
@@ -197,7 +196,7 @@ class DocumentFeed:
                 return EncodeDocuments(*key, segment.batches, segment.line, segment.checksum)
             if self._checksums[key] != segment.checksum:
                 last = segment.line + segment.records
-                raise self._others(f"the documents number {segment.line + 1} to {last}")
+                raise self._others(f"documents {segment.line + 1} to {last}")
         if any(segment >= self.segments for _, segment in self._checksums):
             raise self._others("the documents end sooner, so they")
         self.ended = True
@@ -205,17 +204,17 @@ class DocumentFeed:
 
     def _others(self, which: str) -> ResumeError:
         return ResumeError(
-            f"{which} are not those of the run in {self._job.folder.path}: give what gave these, "
-            "choose another output, or discard that run with overwrite=True"
+            f"{which} are not those of the run in {self._job.folder.path}: give the same "
+            "documents, choose another output, or discard that run with overwrite=True"
         )
 
 
 class PieceLayout:
-    """Gives each piece of a joined file its place, once the sizes of all earlier ones are known.
+    """Places the pieces of a joined file, each as soon as the sizes of all earlier ones are known.
 
-    ``parts`` are the numbers of the parts whose pieces the file has. Pieces follow each other in
-    the order of the plan without gaps. So the output does not depend on which worker is done first,
-    and a piece that is encoded again has the same place again.
+    ``parts`` are the numbers of the parts in the file. Pieces are placed in plan order without
+    gaps, so the output does not depend on which worker is fastest, and a piece that is encoded
+    again gets the same place.
     """
 
     def __init__(self, parts: range, tracks: int) -> None:
@@ -223,7 +222,7 @@ class PieceLayout:
         self.next: PieceId = (parts.start, 0)  # the first piece without a place
         self.segments: dict[int, int] = {}  # pieces of each part, where known
         self._stop = parts.stop
-        self._sizes: dict[PieceId, Sequence[int]] = {}  # known, but without a place yet
+        self._sizes: dict[PieceId, Sequence[int]] = {}  # of pieces without a place
 
     @property
     def complete(self) -> bool:
@@ -236,19 +235,19 @@ class PieceLayout:
         if before != segments:
             raise OutputError(
                 f"part {part} of the plan had {before} segments and now has {segments}: its input "
-                "changes, or the memory fails; run again anew"
+                "changes, or memory is faulty; start from scratch"
             )
 
     def add(self, piece: PieceId, sizes: Sequence[int]) -> None:
-        """Note the sizes of a piece, in bytes by track, that has no place yet."""
+        """Note the sizes of a piece without a place, in bytes by track."""
         self._sizes[piece] = sizes
 
     def placed(self) -> Iterator[tuple[PieceId, tuple[int, ...]]]:
         """The pieces that can have their place now, with the offsets of their tracks."""
         while not self.complete:
             part, segment = self.next
-            # How many segments a stream has is known only at its end. Until then no piece of the
-            # next part gets a place, although all segments so far may have one.
+            # The number of segments of a stream is known only when it has been read to its end.
+            # Until then the next part must wait, even if every segment so far has its place.
             if segment == self.segments.get(part):
                 self.next = part + 1, 0
             elif (sizes := self._sizes.pop(self.next, None)) is not None:
@@ -263,11 +262,11 @@ class PieceLayout:
 def joined_sums(
     pieces: Iterable[Piece], file: int, track: int
 ) -> tuple[bytearray, list[SharedBlock]]:
-    """The checksums of the blocks of a joined file, from those of its pieces, given in order.
+    """The block checksums of a joined file, from its pieces in order, and the shared blocks.
 
-    The checksum of a block that several pieces share does not follow from theirs. It is zeros here,
-    and the block is in the list: a worker will read it back, compare each share with the checksum
-    that its piece has of it, and compute that of the whole block.
+    The checksum of a block that several pieces share cannot be computed from theirs. It is zero
+    here, and the block is listed: a worker will read it back, compare each share with the checksum
+    in its piece, and hash the whole block.
     """
     sums, shared = bytearray(), list[SharedBlock]()
 
@@ -292,19 +291,19 @@ _BLOCKS_AT_ONCE = 16
 class Coordinator:
     """Gives the tasks of a job to ``workers`` workers, numbered from 0, until it is ``finished``.
 
-    ``resumed`` is what earlier runs have left. ``slots`` is the number of segments of streams that
-    fit into the shared memory. With a limit of records there must be one worker.
+    ``resumed`` is what earlier runs have left; ``slots`` is how many segments of streams fit into
+    the shared memory. With a limit of records there must be one worker.
 
-    A piece goes through these states: encoded, in the memory of its ``_owner`` or in a spill; then
-    its place is known (``_begins``); then it is ``_moving`` there; then it lies there, is counted
-    by ``_in_place`` and has no entry in any of the three.
+    The states of a piece: encoded, in the memory of its ``_owner`` or in a spill; its place is
+    known (``_begins``); it is ``_moving`` there; it is in place, counted by ``_in_place``, and in
+    none of these three.
     """
 
     def __init__(
         self, job: Job, resumed: ResumeState, journal: Journal, *, workers: int, slots: int
     ) -> None:
         self.pieces = Pieces(job)
-        self.stream_blocks: dict[int, str | None] = {}  # checksums of the files of streams, by part
+        self.stream_blocks: dict[int, str | None] = {}  # checksums of streamed files, by part
         self.rejected = 0  # bad records of all pieces
         self.outbox: deque[tuple[int, ToWorker]] = deque()  # (worker, message)
         self._job = job
@@ -313,22 +312,22 @@ class Coordinator:
         self._limit = job.options.limit
         bounds = pairwise((*job.files, len(job.parts)))
         self._layouts = [PieceLayout(range(*pair), len(job.tracks)) for pair in bounds]  # by file
-        self._begins: dict[PieceId, tuple[int, ...]] = {}  # places of pieces not yet written there
-        self._in_place = 0  # number of pieces that are written in their places
-        self._owner: dict[PieceId, int] = {}  # the worker that has a piece in memory
-        self._moving: set[PieceId] = set()  # being written or copied to their place
+        self._begins: dict[PieceId, tuple[int, ...]] = {}  # places of pieces not written yet
+        self._in_place = 0  # pieces written in their places
+        self._owner: dict[PieceId, int] = {}  # the worker with a piece in memory
+        self._moving: set[PieceId] = set()  # being written or copied into place
         self._copies: deque[StorePiece] = deque()
         self._segments: deque[Segment | EncodeDocuments] = deque()
         self._resumed: dict[int, set[int]] = {}  # segments of earlier runs, by part
-        # For each worker, the tasks that were sent to it and are not done, the current one first.
+        # For each worker, its unfinished tasks, the current one first.
         self._tasks: list[deque[Task]] = [deque() for _ in range(workers)]
         self._slots = deque(range(slots))  # free slots
-        # Slots that a reader of a stream may fill, and has not filled yet.
+        # For each worker that reads a stream, the slots that it may fill and has not filled yet.
         self._granted: list[set[int]] = [set() for _ in range(workers)]
         self._failed: dict[PieceId, RecordError] = {}
         # By file and track; empty until all pieces are in their places.
         self._sums: dict[tuple[int, int], bytearray] = {}
-        self._shared: deque[SharedBlock] = deque()  # blocks whose checksums no worker has yet
+        self._shared: deque[SharedBlock] = deque()  # blocks still to be hashed
         missing = self._take_over(resumed)
         self._feed: DocumentFeed | None = None  # while an iterable is read
         if missing and job.sources[0].format == "documents":
@@ -337,7 +336,7 @@ class Coordinator:
         self._queue = deque(_in_working_order(job, missing, workers))  # parts
 
     def _take_over(self, resumed: ResumeState) -> list[int]:
-        """Begin with the pieces of earlier runs. Returns the parts that are not complete."""
+        """Take over the pieces of earlier runs. Returns the incomplete parts."""
         for part, one in enumerate(self._job.parts):
             if one.kind != "stream":
                 self._layout(part).ends_with(part, 1)
@@ -352,17 +351,17 @@ class Coordinator:
         return [part for part, count in counts if self._layout(part).segments.get(part) != count]
 
     def _layout(self, part: int) -> PieceLayout:
-        """The layout of the joined file that gets the pieces of a part."""
+        """The layout of the joined file that a part belongs to."""
         return self._layouts[self._job.file_of(part)]
 
     @property
     def finished(self) -> bool:
-        """Whether every piece lies in its place, and all checksums are known."""
+        """Whether every piece is in place, and all checksums are known."""
         return bool(self._sums) and not self._shared and not any(self._tasks)
 
     @property
     def all_encoded(self) -> bool:
-        """Whether all parts are encoded; pieces may still have to be written to their places."""
+        """Whether all parts are encoded; pieces may still have to be written into place."""
         return all(layout.complete for layout in self._layouts)
 
     @property
@@ -371,16 +370,16 @@ class Coordinator:
         return [layout.ends for layout in self._layouts]
 
     def digests(self) -> dict[str, bytes]:
-        """The checksums of the blocks of each joined file that becomes an output, at the end."""
+        """The block checksums of each joined file that becomes an output, at the end."""
         joined, tracks = self._job.joined, self._job.tracks
         return {f"{joined[n]}.{tracks[track]}": bytes(s) for (n, track), s in self._sums.items()}
 
     # -- tasks -----------------------------------------------------------------------------------
 
     def feed(self) -> None:
-        """Give a task to each worker without one, then to each a second one in advance.
+        """Give a task to each idle worker, then a second one in advance to each.
 
-        With a second task a worker does not wait for the run when it is done with the first.
+        With a second task, a worker need not wait for the run when it finishes the first.
         """
         for ahead in (1, 2):
             for worker in range(self._workers):
@@ -419,21 +418,21 @@ class Coordinator:
 
     def _next_task(self, *, first: bool) -> Task | None:
         """The next task, or None. ``first`` is whether the worker has no other task."""
-        # What is half done comes before new parts: a segment occupies a slot that a reader needs,
-        # and a spill occupies disk space.
+        # Unfinished work comes before new parts: a segment occupies a slot that its reader needs, a
+        # spill occupies disk space.
         for tasks in (self._segments, self._copies):
             if tasks:
                 return tasks.popleft()
         if self._shared:
             count = min(_BLOCKS_AT_ONCE, len(self._shared))
             return SumBlocks(tuple(self._shared.popleft() for _ in range(count)))
-        # Near the end no part is given in advance: it would wait behind another one while some
-        # worker has nothing to do. With a limit, how many records the next part may give is known
-        # only when the one before it is done.
+        # Near the end no part is given in advance: it would wait behind a worker's first task while
+        # other workers are idle. Nor with a limit: how many records a part may still give is known
+        # only when the part before it is done.
         if not first and (self._limit is not None or len(self._queue) <= 2 * self._workers):
             return None
         if self._limit is not None and self._limit <= 0:
-            while self._queue:  # the parts that are left become empty pieces
+            while self._queue:  # the limit is reached: the other parts become empty pieces
                 part = self._queue.popleft()
                 self._layout(part).ends_with(part, 1)
                 self._add(Piece.empty(self._job, part))
@@ -448,10 +447,10 @@ class Coordinator:
         return EncodePart(part, at, skip, self._limit)
 
     def _grant_slots(self) -> None:
-        """Let readers of streams hand out segments, once no parts are left to encode.
+        """Let readers of streams hand out segments, once no parts are left to start.
 
-        There are to be two segments for each worker that does not read a stream: one in work and
-        one ready. Segments that are granted, ready or in work already are subtracted.
+        The aim is two segments for each worker that is not a reader, one in work and one ready;
+        those already granted, ready or in work are subtracted.
         """
         if self._queue:
             return
@@ -469,7 +468,7 @@ class Coordinator:
     # -- events ----------------------------------------------------------------------------------
 
     def event(self, worker: int, event: Event) -> None:
-        """Act on what a worker reports. RecordError for the first bad record that ends the run."""
+        """Handle a worker's report. RecordError for the first bad record that ends the run."""
         if isinstance(event, Piece):
             if event.stored is None:
                 self._owner[event.id] = worker
@@ -486,9 +485,9 @@ class Coordinator:
             self._stream_ended(event)
         else:
             self._done(worker, event)
-        # A bad record ends the run only when all earlier pieces of its file are encoded: one of
-        # them may have an earlier bad record, and every run should name the same one, whatever the
-        # number of workers.
+        # Every run should name the same bad record, whatever the number of workers. An earlier
+        # piece of the same file may still turn up an earlier one, so wait until all of those are
+        # encoded.
         for key in sorted(self._failed):
             if self._layout(key[0]).next >= key:
                 raise self._failed[key]
@@ -504,9 +503,10 @@ class Coordinator:
         elif isinstance(task, EncodePart):  # the stream has ended and left these slots unused
             self._slots.extend(self._granted[worker])
             self._granted[worker].clear()
-        # Of the parts that nobody has begun, only those before a failed one in the same file can
-        # change which record is named: no other is encoded any more. They stay where another file
-        # fails later, or nobody would ever name a record.
+        # The run will fail. Of the parts not begun yet, only those before the failed one in its
+        # file can still change which record is named, so drop all others, also those of other
+        # files. A second failure must not drop the parts that the first one waits for, or neither
+        # would ever be raised.
         if event.failed is not None:
             piece, error = event.failed
             self._failed[piece] = error
@@ -520,8 +520,8 @@ class Coordinator:
         before, piece.stored = piece.stored, stored
         self._owner.pop(key, None)
         self._moving.discard(key)
-        # The journal first, then the spill goes: if the run is killed between the two, the journal
-        # has the new place, and the next run removes the spill as one that no piece uses.
+        # First the journal, then remove the spill: if the run is killed in between, the journal
+        # names the new place, and the next run removes the spill as unused.
         self._journal.write({"piece": piece.to_json()})
         if before is not None:
             for track in self._job.tracks:
@@ -532,8 +532,8 @@ class Coordinator:
         last = max(self._resumed.get(event.number, ()), default=-1)
         if last >= event.segments:
             raise OutputError(
-                f"{self._job.describe(event.number)} had a segment {last}, and now has none when "
-                "it is read again: it is a pipe, or changes, or the memory fails; run again anew"
+                f"{self._job.describe(event.number)} had a segment {last}, but has none when read "
+                "again: it is a pipe, or changes, or memory is faulty; start from scratch"
             )
         self._layout(event.number).ends_with(event.number, event.segments)
         self.stream_blocks[event.number] = event.blocks
@@ -543,7 +543,7 @@ class Coordinator:
     # -- places ----------------------------------------------------------------------------------
 
     def _add(self, piece: Piece) -> None:
-        """Note a piece. Its place will follow from the sizes of all pieces before it."""
+        """Note a piece; its place follows later, from the sizes of all pieces before it."""
         self.pieces.by_id[piece.id] = piece
         self.rejected += piece.total(REJECTED)
         if self._limit is not None:
@@ -559,14 +559,14 @@ class Coordinator:
         self._sum_blocks()
 
     def _settle(self, key: PieceId) -> None:
-        """Do what is next for a piece whose place is known: write it, copy it, or count it."""
+        """Take the next step for a piece whose place is known: write it, copy it, or count it."""
         begins = self._begins.get(key)
-        # A piece that is on its way to its place is settled when its worker reports that.
+        # A moving piece comes here again when its worker reports that it has arrived.
         if begins is None or key in self._moving:
             return
         piece = self.pieces.by_id[key]
         stored = piece.stored
-        if stored is None and key not in self._owner:  # empty: it lies after the limit of records
+        if stored is None and key not in self._owner:  # an empty piece, after the limit
             place = self._job.joined[self._job.file_of(key[0])]
             self._stored(key, Stored(place, begins, (b"",) * len(begins)))
         elif stored is None or not stored.is_joined:
@@ -576,12 +576,12 @@ class Coordinator:
                 self.outbox.append((self._owner[key], message))
             else:
                 self._copies.append(message)
-        # A piece of an earlier run lies where that run put it. The same bytes give the same sizes,
-        # so it can only be elsewhere if something before it was not the same.
+        # The place comes from an earlier run. The same inputs give the same sizes and so the same
+        # place: if it differs, something before this piece has changed.
         elif stored.begins != begins:
             raise OutputError(
                 f"what comes before {self._job.describe(key[0])} had another size in an earlier "
-                "run: an input changes, or the memory fails; remove "
+                "run: an input changes, or memory is faulty; remove "
                 f"{self._job.folder.path} and run again"
             )
         else:
@@ -590,7 +590,7 @@ class Coordinator:
             self._sum_blocks()
 
     def _sum_blocks(self) -> None:
-        """Once all pieces are in their places, find the blocks whose checksums are not known."""
+        """Once all pieces are in place, find the blocks that still have to be hashed."""
         if not self.all_encoded or self._in_place < len(self.pieces.by_id) or self._sums:
             return
         by_file = groupby(self.pieces, lambda piece: self._job.file_of(piece.number))
@@ -607,18 +607,18 @@ class Coordinator:
 
 
 def _in_working_order(job: Job, numbers: Sequence[int], workers: int) -> Iterator[int]:
-    """The numbers of the parts in the order in which workers are to begin them.
+    """The numbers of the parts, in the order in which workers should begin them.
 
-    Usually that is the order in which pieces get their places, so that few of them have to wait:
-    the order of the plan, with all files side by side, since a file takes one writer at a time.
-    With a limit of records it is the order of the plan alone.
+    Usually that is the order in which pieces are placed, so that few have to wait: plan order, but
+    with all files side by side, because only one worker at a time can write to a file. With a limit
+    of records it is plan order.
 
-    The exception is a part that takes longer than an even share of all that is left: one worker
-    would still encode it when all others are done. Such a part comes first. Only decompression
-    counts for a stream, because other workers can encode its segments.
+    A part that takes longer than an even share of the remaining work comes first: otherwise one
+    worker would still be busy with it when all others are done. For a stream only decompression
+    counts, because other workers can encode its segments.
     """
     left = sum(job.parts[number].weight for number in numbers)
-    alone: dict[int, float] = {}  # the weight of what no other worker can take over
+    alone: dict[int, float] = {}  # the weight that only one worker can do
     for number in numbers:
         part = job.parts[number]
         alone[number] = part.weight
@@ -628,7 +628,7 @@ def _in_working_order(job: Job, numbers: Sequence[int], workers: int) -> Iterato
     by_weight = deque(sorted(numbers, key=lambda number: (-alone[number], number)))
     in_order = deque(numbers)
     if job.options.limit is None:
-        share: dict[int, float] = {}  # how much of its file lies before a part, from 0 to 1
+        share: dict[int, float] = {}  # how much of its file comes before a part, 0 to 1
         for begin, end in pairwise((*job.files, len(job.parts))):
             weights = [part.weight for part in job.parts[begin:end]]
             total = max(sum(weights), 1)
@@ -645,22 +645,21 @@ def _in_working_order(job: Job, numbers: Sequence[int], workers: int) -> Iterato
         yield number
 
 
-# The journal of a run, journal.jsonl, has a line for each piece: where it is stored.
+# The journal of a run, journal.jsonl, has a line for each piece that says where it is stored.
 #
-# A line begins with the xxh3_64 of its JSON. A crash may leave a line that is cut off, and a power
-# loss may leave a damaged one; reading stops there. Nothing depends on which of journal and pieces
-# reached the disk first: a piece that the journal does not name is encoded again, and one that it
-# names is compared with its checksums before it is used.
+# A line begins with the xxh3_64 of its JSON, because a crash may cut off the last line and a power
+# loss may damage others; reading stops at the first wrong one. The journal and the pieces may reach
+# the disk in any order, so nothing is synced: a piece without a line is encoded again, and one with
+# a line is compared with its checksums before it is used.
 
 NAME = "journal.jsonl"
 _DIGITS = 16
 
 
 class Journal:
-    """The journal of a work folder, written anew with ``entries`` and then appended to.
+    """The journal of a work folder: rewritten with ``entries``, then appended to. OutputError.
 
-    It is written anew because a line appended after a damaged one would never be read. Raises
-    OutputError.
+    It is rewritten because lines appended after a damaged one would never be read.
     """
 
     def __init__(self, folder: WorkFolder, entries: Iterable[dict[str, Any]]) -> None:

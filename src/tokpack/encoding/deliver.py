@@ -1,8 +1,8 @@
-"""Runs whose output is on a store: made in a scratch folder on this machine, then uploaded.
+"""Runs with their output on a store: made in a scratch folder on this machine, then uploaded.
 
-The run in the scratch folder is like any run to a disk, and can be continued after a kill.
-Manifests are uploaded last, and only where there is none or the one that was to be replaced. So a
-dataset is there whole or not at all.
+The run in the scratch folder is like any run to a disk, and can be resumed. Manifests are uploaded
+last, and only if there is none, or still the one to be replaced. So a dataset is there completely
+or not at all.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ _TRIES = 4  # to send a shard that another machine may make at the same time
 class Delivery:
     """The upload of a run's datasets; ``close`` removes the scratch folder if it is empty.
 
-    The attribute ``options`` has the options of the run in the scratch folder. For a shard there is
-    a ``check``, which raises if its plan has been replaced, and a ``beat``, called for each part of
-    a file that is sent. Files of a shard on the store without a manifest are from another machine
-    that makes the same shard, and are replaced. UsageError for a URL of a web server, to which
-    nothing can be written.
+    ``options`` are those of the run in the scratch folder. A shard has a ``check``, which raises if
+    its plan was replaced, and a ``beat``, called for each part of a file that is sent. A shard's
+    files on the store without a manifest come from another machine that is making the same shard,
+    and are replaced. UsageError for a web server, to which nothing can be written.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Delivery:
         )
 
     def close(self) -> None:
-        """Let others have the scratch folder."""
+        """Release the scratch folder."""
         self._lock.close()
 
     def _hold(self) -> None:
@@ -83,7 +82,7 @@ class Delivery:
                 shutil.rmtree(self._folder)
 
     def prepare(self, plan: Plan) -> None:
-        """Check before any work that outputs may be replaced. UsageError, OutputError."""
+        """Check, before any work, that outputs may be replaced. UsageError, OutputError."""
         self._hold()
         self._check()
         self._remove_partial()
@@ -95,9 +94,9 @@ class Delivery:
                     self._check_plan(prefix, plan)
 
     def discard(self) -> None:
-        """Remove the scratch folder of a run that was killed while it sent a dataset.
+        """Remove the scratch folder of a run that was killed while sending.
 
-        It is called if that dataset is complete on the store by now.
+        It is called if the dataset is complete on the store by now.
         """
         if os.path.exists(self._note.path):
             with contextlib.suppress(BusyError):
@@ -117,7 +116,7 @@ class Delivery:
             try:
                 self._send(plan, datasets)
                 break
-            except TakenError:  # by another machine that makes the same shard: it may be gone
+            except TakenError:  # by a machine that makes the same shard: it may be gone again
                 tries -= 1
                 if not tries:
                     raise
@@ -129,11 +128,11 @@ class Delivery:
         remove_file(self._note.path)
 
     def _send(self, plan: Plan, datasets: Mapping[str, Manifest]) -> None:
-        # Another machine may make the same dataset at the same time, and nothing on a store locks.
-        # So every object is replaced or removed only in the version that was looked at here, which
-        # its ETag tells: if it has changed since, the write fails instead of the other machine's
-        # work. The order is: old manifests go, data comes, manifests come.
-        kept_urls: list[str] = []  # manifests that may stay
+        # Stores have no locks, and another machine may make the same dataset at the same time. So
+        # objects are replaced or removed only in the version (ETag) that was looked at here: if
+        # another machine has written one since, this write fails and its work stays. The order:
+        # remove old manifests, send data, send manifests.
+        kept_urls: list[str] = []  # manifests that stay
         if self._is_shard:
             self._check()
             # Files of a shard without its manifest are an unfinished copy of the same bytes.
@@ -142,24 +141,24 @@ class Delivery:
             if _are_made(datasets):  # another machine is done: all shards may be committed already
                 return
             for prefix, manifest in datasets.items():
-                if describes_same_data(prefix, manifest):  # only its data was removed
+                if describes_same_data(prefix, manifest):  # only its data are missing
                     kept_urls.append(manifest_path(prefix))
                 elif not self._asked.overwrite and exists(manifest_path(prefix)):
                     self._check_plan(prefix, plan)
                     raise self._differs(prefix, manifest)
-        else:  # a resumed run keeps its number of .bin files, which may not be that of the plan
+        else:  # a resumed run keeps its number of .bin files, whatever the plan says
             files = len(self._pieces(next(iter(datasets))))
             new = check_replaced(self._asked, plan, files=files, tells=False)
             self._versions = new | self._versions
         check_unchanged(self._versions)
-        # The plan is checked after the versions were taken: objects that another plan makes from
-        # here on have other versions, and so are not replaced.
+        # Look at the versions first, then check the plan: objects made by a newer plan after this
+        # check have other versions, so they are not replaced.
         self._check()
         data = self._data()
         with NewObjects(self._versions, lambda: _are_made(datasets)) as objects:
-            # Old manifests and indices go first, so that none of them describes new data. Data of a
-            # shard is not removed but replaced: another machine may rely on the same bytes there,
-            # and has sent a manifest that tells of them.
+            # Old manifests and indices are removed first, so that none describes new data. A
+            # shard's data are not removed but replaced in place: another machine may have sent a
+            # manifest for the same bytes already.
             for url in (*map(manifest_path, datasets), *map(idx_path, datasets), *self._versions):
                 stays = url in kept_urls or (
                     url in data and (self._is_shard or url.endswith(".bin"))
@@ -179,10 +178,10 @@ class Delivery:
             objects.check()
 
     def _remove_partial(self) -> None:
-        """Remove what a run from this folder had sent when it was killed.
+        """Remove what a killed run from this folder had sent.
 
-        A dataset that is whole stays. So do files of a shard, because another machine may rely on
-        the same bytes there; they are replaced when the shard is made.
+        Complete datasets stay. So do files of a shard, because another machine's manifest may be
+        for the same bytes; they are replaced when the shard is made.
         """
         whole = map(manifest_path, self._prefixes.values())
         self._note.remove_objects(whole, only_uploads=self._is_shard)
@@ -199,21 +198,21 @@ class Delivery:
             if not self._is_shard:
                 raise
             self._check()
-            # Another machine has finished this shard meanwhile. With the same bytes all is well,
-            # and ``send`` tries again to see that it is complete. With other bytes one of the two
-            # computes wrong, and nobody knows which: that ends the run with an error.
+            # Another machine has finished this shard meanwhile. If the bytes are the same, all is
+            # well, and ``send`` tries again, to check that it is complete. If not, one of the two
+            # machines computes wrongly, and it is unknown which: raise an error.
             there = stat(manifest_path(prefix))
             if there is None or describes_same_data(prefix, manifest):
                 raise
             self._check_plan(prefix, plan)
             error = self._differs(prefix, manifest)
-            # Our data has replaced that of the other machine, whose manifest would be wrong now.
+            # Our data have replaced the other machine's, so its manifest would be wrong now.
             if objects.are_there([bin_path(prefix), idx_path(prefix)]):
                 remove(manifest_path(prefix), there)
             raise error from None
 
     def _differs(self, prefix: str, manifest: Manifest) -> OutputError:
-        """The error if another machine has finished meanwhile, with other bytes."""
+        """The error if another machine has finished meanwhile with different bytes."""
         url = manifest_path(prefix)
         sums = " and ".join(checksum_of(one.bin) for one in (Manifest.load(prefix), manifest))
         return OutputError(
@@ -223,7 +222,7 @@ class Delivery:
 
     @staticmethod
     def _check_plan(prefix: str, plan: Plan) -> None:
-        """Raise OutputError if the shard on the store is of another plan."""
+        """Raise OutputError if the shard on the store is from another plan."""
         if Manifest.load(prefix).options.get("plan") != plan.options.get("plan"):
             raise OutputError(
                 f"{shown(manifest_path(prefix))} exists and is of another plan: replace it with "
@@ -231,7 +230,7 @@ class Delivery:
             )
 
     def _here(self, url: str) -> str:
-        """The path in the scratch folder of the file that will get a URL."""
+        """The path in the scratch folder for a URL."""
         return os.path.join(self._folder, url.rpartition("/")[2])
 
     def _data(self) -> list[str]:

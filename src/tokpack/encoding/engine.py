@@ -101,15 +101,15 @@ class Processes:
 
     def __enter__(self) -> Processes:
         # A fork starts in a millisecond and shares what the parent has loaded, such as the
-        # tokenizer. The parent must not have started a thread before: a fork has a copy of all
-        # locks, but only the thread that forks, so a lock that another one held stays locked.
+        # tokenizer. The parent must not have started threads: a fork copies all locks but only the
+        # forking thread, so a lock held by another thread would stay locked for ever.
         forks = sys.platform == "linux"
         context: Any = multiprocessing.get_context("fork" if forks else "spawn")
         for counters in self._counters:
             ours, theirs = context.Pipe()
-            # A fork also inherits the run's ends of the pipes so far, and has to close them: while
-            # one process has such an end open, the worker at the other end does not see that the
-            # run has died.
+            # A fork also inherits the run's ends of the pipes of earlier workers, and must close
+            # them: a worker notices that the run has died only when nobody has the other end of its
+            # pipe open.
             inherited = [worker.connection for worker in self._workers] + [ours]
             process = context.Process(
                 target=_work,
@@ -120,10 +120,10 @@ class Processes:
                 },
                 daemon=True,
             )
-            with warnings.catch_warnings():  # Python warns of forks when a library has idle threads
+            with warnings.catch_warnings():  # Python warns of forks if a library has idle threads
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
-            theirs.close()  # else the run would not see that a worker has died
+            theirs.close()  # else the run would not notice a dead worker
             self._workers.append(_Process(process, ours))
         return self
 
@@ -146,7 +146,7 @@ class Processes:
             if coordinator.finished:
                 return
             seconds = 0 if coordinator.read_documents() else POLL_SECONDS
-            # A dead worker's connection is ready too: it is at its end.
+            # The connection of a dead worker is ready too, at end of file.
             for ready in wait(list(numbers), seconds):
                 number = numbers[ready]  # type: ignore[index]
                 for event in self._receive(coordinator, number):
@@ -156,7 +156,7 @@ class Processes:
             poll()
 
     def _send(self, coordinator: Coordinator) -> None:
-        """Send each worker all messages for it at once."""
+        """Send each worker all its messages at once."""
         messages: dict[int, list[ToWorker]] = {}
         while coordinator.outbox:
             number, message = coordinator.outbox.popleft()
@@ -183,9 +183,9 @@ class Processes:
         return WorkerError(f"a worker failed at {what}; run again to continue\n{error}")
 
     def _death(self, coordinator: Coordinator, number: int) -> TokpackError:
-        """The error of a worker that has died: the one that it sent last, or how it ended."""
+        """The error of a dead worker: the last one that it sent, or how it ended."""
         process, connection = self._workers[number]
-        # Its last messages may still be in the pipe, behind events that nobody has read.
+        # Its last messages may still be in the pipe, after unread events.
         with contextlib.suppress(EOFError, OSError):
             while True:
                 for event in connection.recv():
@@ -213,11 +213,11 @@ class Processes:
         if (record := self._record(number)) is None:
             return LimitError(reason)
         name, line, unit = record
-        advice = "no honest template needs that much: mend it, or take the record out of the input"
+        advice = "no sane template needs that much: fix it, or take the record out of the input"
         return RecordError(name, line, reason, advice, unit)
 
     def _record(self, number: int) -> tuple[str, int, str] | None:
-        """The record that a worker renders, or None: source, number in it, and the unit of that."""
+        """The record that a worker is rendering (source, number, unit of that), or None."""
         part, source_number, before, record = place_of(self._counters[number])
         if not record:
             return None
@@ -239,11 +239,11 @@ class Processes:
 
 
 class _PipeLink:
-    """The link of a worker that is a process of its own.
+    """The link of a worker in its own process.
 
-    A thread receives the messages, even while the worker is busy. Otherwise a full pipe could stop
-    the run as it sends, and then the worker as it sends to the run: each would wait for the other.
-    Events are collected, and sent together when the worker looks for messages.
+    A thread receives messages, even while the worker is busy. Otherwise run and worker could
+    deadlock, each blocked in sending to the other because both pipes are full. Events are
+    collected, and sent together when the worker looks for messages.
     """
 
     def __init__(self, connection: Connection[Any, Any], parent: int) -> None:
@@ -253,10 +253,10 @@ class _PipeLink:
         self._outbox: list[Event] = []
 
     def start(self) -> None:
-        """Start the thread that receives. MemoryError if there is not enough memory for it."""
+        """Start the receiving thread. MemoryError if there is not enough memory for it."""
         runs = _thread.allocate_lock()
         runs.acquire()
-        # Not by Thread.start: that waits for ever if the thread dies before it says that it runs.
+        # Not Thread.start: it waits for ever if the thread dies before it reports that it runs.
         try:
             _thread.start_new_thread(self._receive, (runs,))
         except RuntimeError as error:
@@ -276,7 +276,7 @@ class _PipeLink:
         while True:
             try:
                 return self._inbox.get(timeout=1.0)
-            except queue.Empty:  # orphans get another parent, so this shows that the run has died
+            except queue.Empty:  # an orphan gets another parent: then the run has died
                 if os.getppid() != self._parent:
                     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""The first records of some of the inputs, which settle columns and types before any work."""
+"""The first records of some inputs, which determine columns and types before any work."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FirstInputs:
         return [record for one in self.inputs for record in one.records]
 
     def check_columns(self, name: str, keys: Iterable[str]) -> None:
-        """Raise UsageError if the option ``name`` has a key that none of the records has."""
+        """Raise UsageError if the option ``name`` has a key that is in none of the records."""
         for key in keys:
             names = [one for of_input in self.inputs for one in of_input.names]
             check_named(name, tuple(key.split(".")), self.records, names)
@@ -64,9 +64,9 @@ class FirstInputs:
 def check_named(
     option_name: str, path: tuple[str, ...], records: Records, names: Iterable[str]
 ) -> None:
-    """Raise UsageError if none of the records has a value at ``path``; ``names`` are their columns.
+    """Raise UsageError if no record has a value at ``path``; ``names`` are their columns.
 
-    Inside of a column that has only nulls, anything may be.
+    A column with only nulls might contain anything, so it counts.
     """
     name, above = ".".join(path), ".".join(path[:-1])
     names = dict.fromkeys(names)
@@ -86,8 +86,8 @@ def check_named(
     shown = ", ".join(there[:_SHOWN_COLUMNS]) + (", ..." if len(there) > _SHOWN_COLUMNS else "")
     later = option_name == "keep"
     raise UsageError(
-        f"{option(option_name)} names the column {name!r}, which none of the first records has; "
-        f"they have {shown}" + (f"; {name}? is one that later records may have" * later)
+        f"{option(option_name)} names the column {name!r}, which is in none of the first records; "
+        f"they have {shown}" + (f"; write {name}? if only later records have it" * later)
     )
 
 
@@ -122,7 +122,7 @@ class FirstRecords:
         return list(names or dict.fromkeys(name for one in self.records for name in one))
 
     def batches(self, columns: Columns) -> Iterator[DocumentBatch]:
-        """Some records as a run reads them: from tables, or with whole records, as rows."""
+        """Some records as a run reads them: as rows, if from tables or with whole records."""
         if self._source.format in _TABLES:
             first = self._first(columns)
             yield from [] if first is None else [first]
@@ -159,9 +159,9 @@ def _of_reader(
         yield from segment.batches if segment is not None else ()
 
 
-# The columns that ``keep="all"`` stands for follow from the first records of the inputs. They are
-# settled before any work and written into the plan, so that they depend neither on the number of
-# workers nor on where an input is cut.
+# The columns for ``keep="all"`` come from the first records of the inputs. They are determined
+# before any work and written into the plan, so that they depend neither on the number of workers
+# nor on where inputs are cut.
 
 SMALL_BYTES = 256  # of JSON text for each value, on average over the first records
 
@@ -169,7 +169,7 @@ _log = logging.getLogger(__name__)
 
 
 def with_small_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
-    """The options with ``keep="all"`` replaced by all small columns, in the order of the records.
+    """The options with ``keep="all"`` replaced by all small columns, in record order.
 
     A warning names the larger ones. InputError if an input cannot be read.
     """
@@ -186,15 +186,15 @@ def with_small_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOpti
     if large:
         _log.warning(
             Remark(
-                f"{option('keep', ALL)} leaves out what has more than {SMALL_BYTES} bytes a record "
-                f"on average: {', '.join(large)}; name it beside all to keep it"
+                f"{option('keep', ALL)} leaves out columns of more than {SMALL_BYTES} bytes per "
+                f"record on average: {', '.join(large)}; to keep one, name it as well as all"
             )
         )
     return replace(options, keep=(*_requests(small, named), *named), trace=True)
 
 
 def _requests(keys: Iterable[str], others: Sequence[str]) -> list[str]:
-    """The values of ``keep`` for some keys; a key whose name is taken gets another column name."""
+    """``keep`` for some keys; a key with a reserved name gets another column name."""
     taken = {one.partition("=")[0] for one in others}
     requests = []
     for key in keys:

@@ -1,7 +1,7 @@
 """The work folder of an unfinished run, PREFIX.unfinished: the names in it, and how it is written.
 
-Files there may be damaged, or may have been put there by somebody else. So links are not followed,
-a folder of another user is not used, and each JSON file has a checksum of its content.
+Files there may be damaged, or put there by somebody else. So links are not followed, folders of
+other users are not used, and each JSON file has a checksum of its content.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ UNFINISHED_SUFFIX = UNFINISHED_FOLDER
 _SEAL = "xxh3_128"  # the key of a JSON file's checksum
 _STILL_OPEN = (".nfs", ".fuse_hidden")  # how NFS and FUSE name a removed file that is still open
 _ENTRIES = 1000  # of a long list, made into text at once
-# With O_NONBLOCK a pipe that somebody has put there does not block. Windows has neither flag.
+# O_NONBLOCK: opening a pipe that somebody has put there must not block. Windows has neither.
 _FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def open_own(path: str, flags: int) -> int:
-    """Open a file of a work folder. Raises OSError, and OutputError for a link, which none is."""
+    """Open a file of a work folder. Raises OSError, and OutputError for a link."""
     try:
         return os.open(path, flags | _FLAGS, 0o666)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
         raise OutputError(
-            f"{path} is a symbolic link, which no run makes there: see who did, and remove it"
+            f"{path} is a symbolic link that no run made: find out who did, and remove it"
         ) from error
 
 
@@ -93,8 +93,8 @@ class WorkFolder:
         user = os.geteuid() if hasattr(os, "geteuid") else status.st_uid
         if status.st_uid != user and status.st_uid != _owner_in(above):
             raise OutputError(
-                f"{self.path} belongs to another user (number {status.st_uid}), so nothing in it "
-                "is believed: move it away, or choose another output"
+                f"{self.path} belongs to another user (number {status.st_uid}), so it is not "
+                "trusted: move it away, or choose another output"
             )
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
@@ -106,9 +106,8 @@ class WorkFolder:
     ) -> dict[str, Any] | None:
         """The object that ``write_json`` wrote, or None if it is missing or damaged.
 
-        ``made_of`` is called with every object inside it, and what it returns is used instead; so
-        the objects of a long list are never all in memory. Raises OutputError if the file cannot be
-        read, and what ``made_of`` raises.
+        ``made_of`` replaces every object inside it, so that the objects of a long list are never
+        all in memory. Raises OutputError if the file cannot be read, and what ``made_of`` raises.
         """
         try:
             with open(open_own(self(name), os.O_RDONLY), "rb") as file:
@@ -125,21 +124,21 @@ class WorkFolder:
             raise OutputError(f"{self(name)}: cannot be read: {reason}") from error
         text = raw.decode()
         del raw
-        # ujson accepts more than JSON, but the checksum shows that we have written this text.
+        # ujson accepts more than JSON, but the checksum shows that tokpack wrote this text.
         value = ujson.loads(text) if made_of is None else json.loads(text, object_hook=made_of)
         del value[_SEAL]
         entries: dict[str, Any] = value
         return entries
 
     def remove_file(self, name: str) -> None:
-        """Remove a file that may be gone already."""
+        """Remove a file if it exists."""
         remove_file(self(name))
 
     def clear(self) -> None:
         """Remove everything in the folder except the lock.
 
-        commit.json and the journal go first: a crash must not leave them telling of files that are
-        removed. The plan goes last: without it, what is left would not be known as a run's.
+        commit.json and the journal go first: after a crash they must not name removed files. The
+        plan goes last: without it, the remaining files could not be recognized as a run's.
         """
         first, last = ("commit.json", "journal.jsonl"), "plan.json"
         with cannot_write(self.path):
@@ -155,9 +154,9 @@ class WorkFolder:
                     os.unlink(entry.path)
 
     def remove(self) -> None:
-        """Remove the folder; the lock goes last.
+        """Remove the folder, the lock last.
 
-        NFS and FUSE keep a removed file that is open; then the lock removes the folder.
+        NFS and FUSE keep a removed file while it is open; then ``Lock`` removes the folder.
         """
         self.clear()
         self.remove_file("lock")
@@ -170,10 +169,9 @@ class WorkFolder:
 
 
 def sorted_json(value: Mapping[str, Any]) -> Iterator[bytes]:
-    """The text of an object as ``json.dumps(value, sort_keys=True)`` gives it, in pieces.
+    """The JSON of an object that is not empty, in pieces, as ``json.dumps(value, sort_keys=True)``.
 
-    The object must not be empty. A value in it that is an iterator is written as a list, which may
-    be long.
+    An iterator in it is written as a list, which may be long.
     """
     for number, (key, item) in enumerate(sorted(value.items())):
         yield f"{', ' if number else '{'}{json.dumps(key)}: ".encode()
@@ -189,7 +187,7 @@ def sorted_json(value: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _sealed(value: Mapping[str, Any]) -> Iterator[bytes]:
-    """The text of an object with one more entry at its end: the checksum of the text."""
+    """The text of an object with one more entry: the checksum of the text before."""
     state = xxhash.xxh3_128()
     last = b""
     for text in sorted_json(value):
@@ -204,9 +202,6 @@ def _seal(checksum: str) -> bytes:
 
 
 def _owner_in(folder: str) -> int:
-    """The user who owns new files of this process in a folder.
-
-    Some file systems give all files to one user, whoever makes them.
-    """
+    """The owner of new files in a folder; on some file systems not the user of this process."""
     with tempfile.TemporaryDirectory(prefix=".tokpack-", dir=folder) as probe:
         return os.lstat(probe).st_uid

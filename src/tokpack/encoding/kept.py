@@ -1,8 +1,7 @@
-"""The values that ``keep`` requests: columns of one Arrow type each, however the inputs are cut.
+"""The values that ``keep`` requests: columns with one Arrow type each, however inputs are cut.
 
-A worker writes the values of a batch as an Arrow record batch, and counts the kinds of values. The
-type of a column follows from the counts of all batches, so its values are converted only at the
-end.
+A worker writes the values of a batch as an Arrow record batch, and counts their kinds. The type of
+a column depends on the counts of all batches, so values are converted at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from tokpack.sources.values import Values
 
-# The kinds of values that are counted; "others" are lists, objects, and integers beyond 64 bits.
+# Kinds of values; "others" are lists, objects, and integers of more than 64 bits.
 KINDS = ("booleans", "integers", "doubles", "strings", "others")
 _BOOLEANS, _INTEGERS, _DOUBLES, _STRINGS, _OTHERS = range(len(KINDS))
 _TYPES = ("bool", "int64", "double", "string", "nested")  # of a column of one of KINDS
@@ -51,7 +50,7 @@ def parse_keep(texts: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"{option('keep')} has {text!r}: give a key, or NAME=KEY")
         if name.lower().startswith(OWN):
             raise UsageError(
-                f"{option('keep')} has {name!r}, and columns that begin so are the table's own: "
+                f"{option('keep')} has {name!r}, but names that begin with {OWN} are reserved: "
                 f"give another name, as in {option('keep', f'{name[len(OWN) :]}=' + key)}"
             )
         if name in kept:
@@ -63,12 +62,12 @@ def parse_keep(texts: Sequence[str]) -> dict[str, str]:
 
 
 def required(texts: Sequence[str]) -> list[str]:
-    """The keys that at least one of the first records must have: those that do not end in ``?``."""
+    """The keys that some of the first records must have: those without ``?`` at the end."""
     return list(parse_keep([one for one in texts if not one.endswith("?") and one != ALL]).values())
 
 
 def column_type(counts: Sequence[int]) -> str:
-    """The type of a column; ``counts`` are the numbers of its values of each of KINDS."""
+    """The type of a column with this number of values of each of KINDS."""
     return widest_type({kind for kind, count in zip(_TYPES, counts, strict=True) if count})
 
 
@@ -88,7 +87,7 @@ def pack(columns: Sequence[Values | None], rows: int) -> tuple[bytes, Counts]:
 
 
 def _plain(values: Values) -> Values:
-    """The column as Python values if it has an Arrow type without a kind here, else as it is."""
+    """The column, as Python values if its Arrow type is not one of KINDS."""
     kind = str(values.type)
     is_plain = kind in _KIND_OF_TYPE or kind == "null" or is_json(values)
     return values if is_plain else of_objects(python_values(values))

@@ -1,7 +1,7 @@
 """Documents -> ids: as they are, sentence by sentence, or conversations with their masks.
 
-A run has one maker, by what is asked for. What it makes of a batch is the same for all of them: the
-arrays from which the tracks of a piece come.
+A run has one maker, chosen by its options. All makers turn a batch into the same kind of result:
+the arrays for the tracks of a piece.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tokpack.sources import BadRecord, DocumentBatch, Documents
 
 
-# What is counted of conversations: tokens and trained ones of each role, and more, see Counts.
+# Counts of conversations: tokens and trained tokens of each role, and more, see Counts.
 SAID_COLUMNS = (
     *(f"{what} of {role}" for role in ROLES for what in ("tokens", "trained")),
     *OF_CONVERSATIONS,
@@ -37,9 +37,10 @@ class EncodedDocuments(NamedTuple):
 
     ``ids`` are those of all sequences, one after the other; ``lengths`` int32 the tokens of each
     sequence, which may be 0; ``sequences`` int32 [n] the sequences with tokens of each document.
-    ``special`` int64 has the number of the document for each special token found. ``values`` are
-    arrays with a value for each token, in the order of ``EncodeOptions.token_tracks``. ``left_out``
-    are those that were encoded, and are not in ``documents``; ``counts`` has what else was counted.
+    ``special`` int64 has the document number of each special token found. ``values`` are arrays
+    with a value for each token, in the order of ``EncodeOptions.token_tracks``. ``left_out``
+    documents were encoded, but are not in ``documents``; ``counts`` has everything else that was
+    counted.
     """
 
     documents: Documents
@@ -53,26 +54,26 @@ class EncodedDocuments(NamedTuple):
 
 
 class Maker(Protocol):
-    """Makes ids of documents. Each process has one, which may be slow to make.
+    """Turns documents into ids. Each process has one; making it may be slow.
 
-    ``is_seen`` is whether the self-check of the run has seen the documents of the first parts as
-    they are encoded; if not, the process has to check its first ones.
+    ``is_seen``: the run's self-check has seen the documents of the first parts as they are encoded.
+    If not, each process checks its own first documents.
     """
 
     is_seen: bool
 
     def documents(self, batches: Iterable[DocumentBatch]) -> Iterable[DocumentBatch]:
-        """The batches with documents, which are made of their rows where these are the source."""
+        """The batches with documents, made from their rows if necessary."""
 
     def check(self, documents: Documents) -> None:
-        """Compare ids of the first documents with those of the library. TokenizerError."""
+        """Compare the ids of the first documents with the library's. TokenizerError."""
 
     def encode(self, documents: Documents) -> EncodedDocuments:
-        """Ids of the documents. DocumentsError and UnencodableError by numbers of documents."""
+        """The documents encoded. DocumentsError and UnencodableError name documents by number."""
 
 
 class TextMaker:
-    """Encodes documents as they are, mended by ftfy if requested. One sequence for each."""
+    """Encodes each document as one sequence, repaired by ftfy if requested."""
 
     is_seen = True
 
@@ -82,7 +83,7 @@ class TextMaker:
         self._encoder = setup.tokenizer.encoder(
             dtype=setup.dtype,
             special_tokens=options.special_tokens,
-            # What frames a document is put around all of its sentences.
+            # The frame goes around the whole document, not around each sentence.
             frame=Frame() if options.split_sentences else setup.frame,
         )
 
@@ -122,8 +123,8 @@ class SentenceMaker(TextMaker):
         return EncodedDocuments(documents, *joined, owners[encoded.special])
 
 
-# Unicode is mended, and documents are split into sentences, between reading and encoding. Every
-# document becomes a Python string for this, so it is far slower than the native path.
+# Repairing Unicode and splitting sentences happen between reading and encoding. Every document
+# becomes a Python string for this, which is far slower than the native path.
 
 Bytes = npt.NDArray[np.uint8]
 Spans = npt.NDArray[np.int64]
@@ -132,8 +133,8 @@ Spans = npt.NDArray[np.int64]
 class TextTransform:
     """(data, spans) of documents -> (data, spans, counts) of their sentences.
 
-    ``counts`` int64 [n] says how many of the new spans each document has; it is all ones unless
-    sentences are split. Raises UsageError when a library or the sentence model is missing.
+    ``counts`` int64 [n] is the number of new spans of each document, all 1 unless sentences are
+    split. UsageError if a library or the sentence model is missing.
     """
 
     def __init__(self, options: EncodeOptions) -> None:
@@ -224,10 +225,10 @@ def sentence_splitter(lang: str, keep_newlines: bool) -> Callable[[str], list[st
 
 @functools.cache
 def space_keeping_rules() -> Any:
-    """Punkt's rules with the space after a sentence counted as part of it, as Megatron-LM has them.
+    """Punkt's rules with the space after a sentence as part of it, as in Megatron-LM.
 
-    Where Punkt looks ahead for "space, then a word", the space moves in front of the look-ahead,
-    and so into the sentence that it follows.
+    Punkt looks ahead for "space, then a word". Here the space is moved in front of the look-ahead,
+    and so into the sentence before.
     """
     from nltk.tokenize import punkt
 

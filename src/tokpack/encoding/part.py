@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 _LIST = re.compile(rb'"([^"\\]+)"\s*:\s*\[\s*\{')  # a key with objects under it
-_OPEN = (b"{", b"[", b",")  # the end of a line that stops inside of a value
-_SKIP = f"{option('on_error', 'skip')} puts bad records aside and goes on"
+_OPEN = (b"{", b"[", b",")  # how a line ends that stops inside a value
+_SKIP = f"{option('on_error', 'skip')} sets bad records aside and goes on"
 
 
 def first_batches(batches: Iterable[DocumentBatch], limit: int | None) -> Iterator[DocumentBatch]:
@@ -75,9 +75,9 @@ def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:
 def without_records(
     batch: DocumentBatch, documents: Documents, reasons: dict[int, str]
 ) -> DocumentBatch:
-    """The batch with some records turned into bad ones; ``reasons`` are by number of document.
+    """The batch with some records turned into bad ones; ``reasons`` are by document number.
 
-    ``documents`` are those of the key at fault. The documents of the other keys are of the same
+    ``documents`` are those of the key at fault. The documents of other keys come from the same
     records, so they are removed too.
     """
     bad = [
@@ -96,33 +96,33 @@ def advice_for(batch: DocumentBatch) -> str:
     first = batch.bad[0]
     keys = first.keys_there
     if first.reason.startswith("malformed JSON") and first.raw.rstrip().endswith(_OPEN):
-        return f"{option('input_format', 'json')} reads values over several lines, or {_SKIP}"
+        return f"{option('input_format', 'json')} reads values that span lines, or {_SKIP}"
     if not keys:
         return _SKIP
     advice = f"{keys}: name one with {option('keys')}"
     lists = _LIST.findall(first.raw)
     if lists and batch.records == 1:
         asked = option("json_path", lists[0].decode("utf-8", "replace"))
-        advice = f"{advice}, or the list that has the records with {asked}"
+        advice = f"{advice}, or the list of records with {asked}"
     if not set(LISTS).isdisjoint(first.keys or ()):
         advice = f"{keys}: conversations are encoded with {option('chat', True)}"
-    # If no record so far has the key, skipping is no help: it would skip them all.
+    # If no record so far has the key, skipping does not help: it would skip all of them.
     others_have_it = any(len(documents) for documents in batch.documents.values())
     return f"{advice}, or {_SKIP}" if others_have_it else advice
 
 
-BESIDE_BYTES = 1 << 24  # a longer document is not in the self-check beside the first parts
+BESIDE_BYTES = 1 << 24  # a longer document is not in the run's self-check
 _READ, _ENCODE, _WRITE = range(3)
 _SPECIAL = (
     "the document contains a special token of the tokenizer "
-    f"({option('special_tokens')} says what becomes of it: text, encode, auto or error)"
+    f"({option('special_tokens')} says how to encode it: text, encode, auto or error)"
 )
 
 
 class _Origin(NamedTuple):
-    """The origin of a batch: its source, its part, and the number of lines before that.
+    """The origin of a batch: its source and part, and the number of lines before the part.
 
-    ``lines`` is None if they have not been counted; then ``lines_before`` counts them.
+    ``lines`` is None until ``lines_before`` has counted them.
     """
 
     source: Source
@@ -131,11 +131,11 @@ class _Origin(NamedTuple):
 
     @property
     def lines_before(self) -> int:
-        """Lines of the source before the part or the segment; counting them reads the source."""
+        """The lines of the source before the part or segment; counting them reads the source."""
         return line_base(self.source, self.part) if self.lines is None else self.lines
 
     def place(self, lines: npt.NDArray[np.int64]) -> str:
-        """The records on some lines, in words."""
+        """Some records by their lines, in words."""
         name = self.source.name
         if not len(lines):
             return name
@@ -168,7 +168,7 @@ class PartEncoder:
         else:
             kind = SentenceMaker if options.split_sentences else TextMaker
             self._maker = kind(options, job.setup)
-        self._is_checked = False  # the self-check of documents that only a worker gets to see
+        self._is_checked = False  # the self-check of documents that only a worker sees
         self._columns = tuple(options.kept.values())
 
     def encode_part(self, piece: Piece, tracks: Tracks, limit: int | None) -> None:
@@ -190,8 +190,8 @@ class PartEncoder:
                 job.options.keys,
                 columns=job.columns_read,
                 max_document_bytes=job.options.max_document_bytes,
-                # Not of an object, which would have to be fetched as a whole, and not with a limit,
-                # which may leave some of the file unread.
+                # Not for an object, which would have to be fetched completely, and not with a
+                # limit, which may leave part of the file unread.
                 tell_sums=sums.append if source.is_on_disk and limit is None else None,
             )
             origin = _Origin(source, None, to_read)
@@ -240,8 +240,8 @@ class PartEncoder:
         origin: _Origin,
     ) -> None:
         """Encode and count the batches of one source of a piece."""
-        # The self-check of the run does not see documents from a pipe, nor long ones, nor those
-        # that ``map`` and templates make: they are checked here. ``over`` is the size beyond which.
+        # The run's self-check does not see documents from a pipe, long ones, or those that ``map``
+        # and templates make. They are checked here, if longer than ``over``.
         is_seen = self._maker.is_seen and not (origin.source.is_pipe and not piece.segment)
         if self._choose is not None:
             batches = self._choose(batches, origin.source.name, origin.place)
@@ -299,9 +299,8 @@ class PartEncoder:
     ) -> tuple[DocumentBatch, list[EncodedDocuments]]:
         """The batch without records that the tokenizer's library cannot encode, and its ids by key.
 
-        A record goes from all keys if one of its documents cannot be encoded. So after one is
-        found, the smaller batch is encoded again. RecordError for the first record that ends the
-        run.
+        If a document cannot be encoded, its record is removed from all keys, and the smaller batch
+        is encoded again. RecordError for the first record that ends the run.
         """
         every = []
         wrong: list[tuple[int, str, str]] = []  # line, reason, advice
@@ -329,7 +328,7 @@ class PartEncoder:
     def _tokens(
         self, made: EncodedDocuments
     ) -> tuple[tuple[npt.NDArray[Any], ...], tuple[int, ...]]:
-        """The arrays for the tracks of one key, in their order, and the counts of its columns."""
+        """The arrays for the tracks of one key, in track order, and the counts of its columns."""
         documents, ids, lengths, sequences = made[:4]
         with_tokens = int(np.count_nonzero(sequences))
         kept = int(np.count_nonzero(lengths))
@@ -358,7 +357,7 @@ class PartEncoder:
 
 
 def no_memory(what: str, error: MemoryError) -> WorkerError:
-    """The error if there was not enough memory for a part, given in words."""
+    """The error if there is not enough memory for a part, which is given in words."""
     detail = f" ({error})" if str(error) else ""
     return WorkerError(
         f"a worker had not enough memory for {what}{detail}: use fewer {option('workers')}, or "

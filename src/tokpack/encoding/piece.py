@@ -1,11 +1,11 @@
-"""What a run works on: its parts, and the pieces that these become.
+"""What a run works on: parts, and the pieces that they become.
 
-A part becomes one piece, a stream one for each of its segments. A piece is a few raw streams, its
-*tracks*: for each key the token ids, the tokens of each sequence (int32), where a document is not
-just one sequence, the sequences of each document (int32), for a table of documents their rows
-(``table.ROW``), the lines of documents without a token (int64, counted as in Documents) and the
-values that are kept, as Arrow streams (``kept``), and a value for each token for the tracks of the
-dataset (``dataset.track``); and the bad records, as JSON lines.
+A part becomes one piece, a stream becomes one for each segment. A piece is a set of raw streams,
+its *tracks*. For each key: token ids; tokens of each sequence (int32); sequences of each document
+(int32), unless always one; for a table of documents, its rows (``table.ROW``), the lines of
+documents without tokens (int64, counted as in Documents) and kept values as Arrow streams
+(``kept``); and values for each token, for the tracks of the dataset (``dataset.track``). For all
+keys together: the bad records, as JSON lines.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 REJECTS = "rejects"  # the last track
 
-# The columns of counts: of a source, and then, for each key,
+# The columns of counts: those of a source, then those of each key.
 SOURCE_COLUMNS = (
     *("records", "lines", "rejected", "bytes_read", "text_bytes"),
     *OF_RECORDS,
     *SAID_COLUMNS,
 )
-RECORDS, LINES, REJECTED = range(3)  # the first of these
+RECORDS, LINES, REJECTED = range(3)  # the first of SOURCE_COLUMNS
 # documents with a token, sequences, tokens, documents without, special tokens found in documents,
 # and UTF-8 bytes of documents as read; behind them for each kept column values of each of KINDS.
 KEY_COLUMNS = ("documents", "sequences", "tokens", "empty", "special", "key_bytes")
 
-JOINED = "joined"  # the place of all pieces in the end; of several files with their number
-SPILL = "spill-"  # with the part and the segment: where one waits
+JOINED = "joined"  # where all pieces end up; with a number, if there are several files
+SPILL = "spill-"  # where a piece waits, followed by its part and segment
 _SPILL_NAME = re.compile(rf"{SPILL}[0-9]+-[0-9]+")
 
 PieceId = tuple[int, int]  # (part, segment)
@@ -63,25 +63,25 @@ def joined_names(files: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Job:
-    """A run as its workers need to know it; picklable."""
+    """What workers need to know about a run; picklable."""
 
     folder: WorkFolder
     sources: tuple[Source, ...]
     parts: tuple[Part, ...]
     setup: TokenizerSetup
     options: EncodeOptions
-    files: tuple[int, ...] = (0,)  # the first parts of the .bin files
-    name: str = JOINED  # of its one joined file in the work folder
-    types: Mapping[str, Any] | None = None  # of columns, where others than texts are read
-    chat: Mapping[str, Any] | None = None  # how conversations are rendered, as the plan has it
+    files: tuple[int, ...] = (0,)  # the first part of each .bin file
+    name: str = JOINED  # the name of a single joined file in the work folder
+    types: Mapping[str, Any] | None = None  # of columns other than texts
+    chat: Mapping[str, Any] | None = None  # the plan's entries for conversations
 
     def file_of(self, number: int) -> int:
-        """The number of the joined file that gets the pieces of a part."""
+        """The number of the joined file that a part belongs to."""
         return bisect_right(self.files, number) - 1
 
     @functools.cached_property
     def joined(self) -> tuple[str, ...]:
-        """The names of the joined files in the work folder, to which those of tracks are added."""
+        """The names of the joined files in the work folder, without the tracks' names."""
         count = len(self.files)
         return (self.name,) if count == 1 else joined_names(count)
 
@@ -112,7 +112,7 @@ class Job:
 
     @functools.cached_property
     def tracks(self) -> tuple[str, ...]:
-        """Names of the raw streams of a piece, key by key, and last of its bad records."""
+        """The names of the raw streams of a piece: key by key, then the bad records."""
         kinds = ["ids", "lengths"]
         if self.has_document_track:
             kinds.append("documents")
@@ -126,7 +126,7 @@ class Job:
 
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
-        """What is counted for each source of a piece."""
+        """The names of the counts for each source of a piece."""
         of_key = KEY_COLUMNS + KINDS * len(self.options.kept)
         return SOURCE_COLUMNS + of_key * len(self.options.keys)
 
@@ -159,16 +159,15 @@ class Job:
 
     @functools.cached_property
     def lines_before(self) -> int:
-        """Lines of the first source before the first part: another shard has them."""
+        """The lines of the first source before the first part, which are in another shard."""
         part = self.parts[0]
         cut = part.kind in RANGES and part.begin > 0
         return line_base(self.sources[part.source], part) if cut else 0
 
     def blocks_from(self, number: int) -> int:
-        """The offset in its source of the first block whose checksum a part computes.
+        """The offset in the source of the first block that a part hashes.
 
-        For a range of bytes that is its begin. Parts of any other kind divide the blocks of their
-        source evenly.
+        A byte range hashes its own blocks; other parts share the blocks of their source evenly.
         """
         part = self.parts[number]
         if part.kind == "bytes":
@@ -179,7 +178,7 @@ class Job:
     def is_of_frames(self, number: int) -> bool:
         """Whether a part has some frames of a source, and other shards have the rest.
 
-        Then no block checksums of the source are known: it would have to be read as a whole.
+        Then no block checksums of the source are known, because no shard reads all of it.
         """
         numbers = self.parts_of[self.parts[number].source]
         first, last = self.parts[numbers.start], self.parts[numbers.stop - 1]
@@ -187,9 +186,9 @@ class Job:
         return first.kind == "frames" and (first.begin > 0 or last.end < size)
 
     def block_checksums(self, number: int, source: int) -> str:
-        """The checksums of a part's blocks of one of its sources, from ``blocks_from`` on.
+        """The checksums of a part's blocks of one source, from ``blocks_from`` on. InputError.
 
-        For a range of bytes these are all blocks that it depends on. Raises InputError.
+        For a byte range these are all blocks that it depends on.
         """
         part, stored = self.parts[number], self.sources[source]
         begin, end, is_range = self.blocks_from(number), part.end, part.kind == "bytes"
@@ -222,13 +221,13 @@ class Stored(NamedTuple):
 
     @property
     def is_joined(self) -> bool:
-        """Whether the piece lies in its place in a joined file, not in a spill."""
+        """Whether the piece is in its place in a joined file, not in a spill."""
         return self.place.startswith(JOINED)
 
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """What is known about a piece that was encoded."""
+    """What is known about an encoded piece."""
 
     number: int  # of the part
     segment: int
@@ -263,7 +262,7 @@ class Piece:
 
     @classmethod
     def from_json(cls, value: dict[str, Any], job: Job) -> Piece:
-        """The piece that ``to_json`` wrote. ValueError or others if it cannot be one of the job."""
+        """The piece from ``to_json``. ValueError or another error if it does not fit the job."""
         place, begins, sums = value["stored"]
         stored = Stored(str(place), tuple(begins), tuple(bytes.fromhex(text) for text in sums))
         rows = value["counts"]
@@ -272,7 +271,7 @@ class Piece:
         counts = np.array(rows, np.int64)
         piece = cls(**{**value, "counts": counts, "sizes": tuple(value["sizes"]), "stored": stored})
         part = job.parts[piece.number]
-        # It has all numbers, and none is below zero.
+        # All counts are there, and none is negative.
         if not (
             all(
                 type(number) is int and number >= 0
@@ -294,9 +293,9 @@ class Piece:
 
 @dataclass
 class Pieces:
-    """All pieces of a run, or of one of its files, in the order of the inputs.
+    """All pieces of a run, or of one of its files, in input order.
 
-    ``lines`` are those of the first source before the first part, where that is known.
+    ``lines`` are the lines of the first source before the first part, if known.
     """
 
     job: Job
@@ -307,9 +306,9 @@ class Pieces:
         return (self.by_id[key] for key in sorted(self.by_id))
 
     def rows(self) -> Iterator[tuple[int, int, Sequence[int]]]:
-        """(source, lines of it before, counts) of every source of every piece, in order.
+        """(source, lines before in it, counts) for every source of every piece.
 
-        The documents and bad records of a track follow each other in this order.
+        The documents and bad records of a track are in this order.
         """
         at, before = -1, 0
         for piece in self:
@@ -326,11 +325,11 @@ class Pieces:
         return self.job.lines_before if self.lines is None else self.lines
 
     def by_file(self, plan: Plan) -> Iterator[tuple[Plan, Pieces]]:
-        """The plan and the pieces of each file, numbered as those of a run of their own."""
+        """The plan and pieces of each file, numbered as in a run of its own."""
         if len(plan.files) == 1:
             yield plan, self
             return
-        lines, at = 0, -1  # of the source ``at`` in the files before
+        lines, at = 0, -1  # lines of the source ``at`` in earlier files
         pieces = iter(self)
         piece = next(pieces, None)
         for number, begin in enumerate(plan.files):

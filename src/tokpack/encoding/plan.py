@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.setup import TokenizerSetup
 
 
-# Words for what does not have the name of its option.
+# Words for entries that are not named after their option.
 _SHOWN = {
     "num_docs": option("limit"),
     "nltk": "the version of nltk",
@@ -41,7 +41,8 @@ _SHOWN = {
     "tokens": "the special tokens of the chat template",
     "variables": option("template_var"),
 }
-_UNSHOWN = {"template", "tool_use"}  # of which there is a hash
+# The texts are long, and their hashes are shown; types of columns may follow from another option.
+_LATER = {"template", "tool_use", "columns"}
 _AROUND = {
     "eod_id": f"the EOD ({option('eod_token')})",
     "frame": (
@@ -55,7 +56,7 @@ def _other_input(one: Plan, other: Plan) -> str:
     pairs = zip(one.sources, one.fingerprints, other.sources, other.fingerprints, strict=True)
     for old, old_print, new, new_print in pairs:
         if old.format == new.format == "documents":
-            if old_print != new_print:  # without a key nothing says that they are the same
+            if old_print != new_print:  # another resume_key, or none
                 which = ("another" if new_print else "a") if old_print else "no"
                 return f"it has {which} resume_key"
         elif (old_print, old.size) != (new_print, new.size):
@@ -82,7 +83,7 @@ def _other_tokenizer(one: Plan, other: Plan) -> str:
 
 def _other_option(one: Plan, other: Plan) -> str:
     old, new = _flat(one.options), _flat(other.options)
-    for key in sorted({*old, *new} - _UNSHOWN):
+    for key in [*sorted({*old, *new} - _LATER), "columns"]:
         before, now = old.get(key, False), new.get(key, False)
         if before != now:
             name = _SHOWN.get(key, option(key))
@@ -91,36 +92,36 @@ def _other_option(one: Plan, other: Plan) -> str:
 
 
 def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options in one mapping, those of conversations among the others."""
+    """All options in one flat mapping, with those of conversations."""
     chat = options.get("chat") or {}
     return {**options, **chat, "chat": bool(chat)}
 
 
 NAME = "plan.json"  # in a work folder
 PLAN_FORMAT = 4
-RANGES = ("bytes", "frames")  # kinds of parts that have a range of stored bytes
+RANGES = ("bytes", "frames")  # kinds of parts with a range of stored bytes
 # Of an input:
 _identifying = itemgetter("fingerprint", "size", "format", "compression")
 _OF_INPUT = ("name", "format", "compression", "size")
-_UNKNOWN = "or the same: an iterable is known again only by its resume_key"
+_UNKNOWN = "or the same: an iterable is recognized only by its resume_key"
 _UNVERSIONED = (
-    f"or the same: what {option('map')} does is known again only by {option('map_version')}"
+    f"or the same: a function of {option('map')} is recognized only by {option('map_version')}"
 )
-FILE_WORKERS = 20  # that one .bin can take: docs/performance.md, "Many cores"
-FILE_TEXT = 16 << 30  # bytes of text that are worth a .bin of their own
+FILE_WORKERS = 20  # workers that one .bin can keep up with: docs/performance.md, "Many cores"
+FILE_TEXT = 16 << 30  # bytes of text that deserve a .bin of their own
 MIN_PART_BYTES = 4 << 20
-MAX_PART_BYTES = 32 << 20  # so that its ids can wait in memory for their place
+MAX_PART_BYTES = 32 << 20  # so that ids can wait in memory for their place
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts of a run, in order, and everything that decides the bytes of its result.
+    """The parts of a run, in order, and everything that determines the bytes of its result.
 
-    ``files`` are the first parts of its .bin files. How many there are changes neither documents
-    nor their order, so it is not in the fingerprint.
+    ``files`` are the first parts of its .bin files. Their number changes neither documents nor
+    their order, so it is not in the fingerprint.
     """
 
-    version: str  # of tokpack: only the version that began a run goes on with it
+    version: str  # of tokpack: only the version that began a run can resume it
     sources: tuple[Source, ...]
     fingerprints: tuple[str, ...]  # of the sources' contents
     tokenizer: dict[str, Any]
@@ -130,7 +131,7 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """The stored bytes that are read of all sources, without ranges that no part has."""
+        """The stored bytes to read, without ranges of sources that no part has."""
         ranges = [part for part in self.parts if part.kind in RANGES]
         cut = {part.source for part in ranges}
         whole = sum(one.size for number, one in enumerate(self.sources) if number not in cut)
@@ -138,7 +139,7 @@ class Plan:
 
     @property
     def begins_inside_source(self) -> bool:
-        """Whether the first part begins inside a source, whose beginning another shard has."""
+        """Whether the first part begins inside a source that begins in another shard."""
         return self.parts[0].kind in RANGES and self.parts[0].begin > 0
 
     @property
@@ -148,12 +149,12 @@ class Plan:
 
     @property
     def is_recognizable(self) -> bool:
-        """Whether a later run can be known as the same: no pipe, no function without version."""
+        """Whether a later run can be recognized: it has no pipe, no function without version."""
         return all(self.fingerprints) and not self.has_unversioned_map
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 over contents, tokenizer and options, in hex; parts do not change the result."""
+        """sha256 of contents, tokenizer and options, in hex; parts change no bytes."""
         inputs = (
             (print_, source.size, source.format, source.compression)
             for print_, source in zip(self.fingerprints, self.sources, strict=True)
@@ -172,7 +173,7 @@ class Plan:
             return False
 
     def to_json(self) -> dict[str, Any]:
-        """A form that ``WorkFolder.write_json`` can write; inputs and parts are iterators."""
+        """The plan for ``WorkFolder.write_json``; inputs and parts are iterators."""
         return {
             "format": PLAN_FORMAT,
             "tokpack": self.version,
@@ -189,9 +190,9 @@ class Plan:
 
     @classmethod
     def read(cls, folder: WorkFolder, like: Plan | None = None) -> Plan:
-        """The plan in a work folder. Raises ResumeError if it is damaged or of another format.
+        """The plan in a work folder. ResumeError if it is damaged or of another format.
 
-        Sources and parts that are equal to those of ``like`` are shared with it, to save memory.
+        Sources and parts equal to those of ``like`` are shared with it, to save memory.
         """
         try:
             value = folder.read_json(NAME, _Entries(like))
@@ -218,7 +219,7 @@ class Plan:
         return plan
 
     def manifest_difference(self, manifest: Manifest) -> str:
-        """How a finished dataset differs from this plan's, in words; "" if nothing shows it."""
+        """How a finished dataset differs from this plan's, in words; "" if not visible."""
         try:
             inputs = [{name: one[name] for name in _OF_INPUT} for one in manifest.inputs]
             theirs = replace(
@@ -240,12 +241,12 @@ class Plan:
         return "" if count == now else f"it has {counted(count, '.bin file')}, this run {now}"
 
     def touched(self, other: Plan) -> list[int]:
-        """The numbers of sources with another modification time in ``other``, the plan of now."""
+        """The numbers of sources with another modification time in ``other``, the current plan."""
         pairs = zip(self.sources, other.sources, strict=True)
         return [n for n, (old, new) in enumerate(pairs) if old.mtime_ns != new.mtime_ns]
 
     def difference(self, other: Plan) -> str:
-        """How ``other``, the plan of now, differs from this one, in words; "" if it does not."""
+        """How ``other``, the current plan, differs from this one, in words; "" if it does not."""
         if self.version != other.version:
             return f"it was begun by tokpack {self.version}, this is {other.version}"
         if len(self.sources) != len(other.sources):
@@ -273,7 +274,7 @@ class Plan:
 class _Entries:
     """Makes sources and parts from the objects in a plan's JSON.
 
-    If ``like`` has an equal one at the same place, that is taken, so that it is in memory once.
+    An equal one at the same place in ``like`` is reused, to save memory.
     """
 
     def __init__(self, like: Plan | None) -> None:
@@ -298,7 +299,7 @@ class _Entries:
 def _fingerprint(
     inputs: Iterable[Sequence[Any]], tokenizer: Mapping[str, Any], options: Mapping[str, Any]
 ) -> str:
-    """The sha256, in hex, of all that decides the bytes of a dataset, and of nothing else."""
+    """The sha256, in hex, of exactly what determines the bytes of a dataset."""
     identity = {"inputs": iter(inputs), "tokenizer": tokenizer["sha256"], "options": options}
     if "frame" in tokenizer:
         identity["frame"] = tokenizer["frame"]
@@ -314,10 +315,9 @@ def deciding_options(
     columns: Mapping[str, Any] | None = None,
     chat: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The options that change the bytes of the result, with defaults filled in, as JSON values.
+    """The options that change the bytes of the result, with defaults, as JSON values.
 
-    ``columns`` are those of the records as ``settle`` returns them, and ``chat`` is what
-    ``settled_chat`` returns.
+    ``columns`` come from ``settle``, ``chat`` from ``settled_chat``.
     """
     special = options.special_tokens
     if special != "error":
@@ -342,13 +342,13 @@ def deciding_options(
         deciding_values |= deciding(options, columns)
     if chat is not None and chat["pairs"]:
         deciding_values["pairs"] = chat["pairs"]
-    if options.has_table:  # a dataset that has a table serves a request without one
+    if options.has_table:  # a dataset with a table also serves a request without one
         deciding_values["trace"] = True
     if options.keep:
         deciding_values["keep"] = list(options.keep)
     if options.json_path is not None:
         deciding_values["json_path"] = options.json_path
-    # The versions of libraries whose choices decide the bytes.
+    # The versions of libraries that determine bytes.
     if options.ftfy:
         import ftfy
 
@@ -369,7 +369,7 @@ def file_count(options: EncodeOptions, sources: Sequence[Source], workers: int) 
 
 
 def divided(parts: Sequence[Part], count: int) -> tuple[int, ...]:
-    """The first part of each of ``count`` files of about equal size, or of as many as parts."""
+    """The first part of each of ``count`` files of similar size; at most one file per part."""
     total, before = sum(part.weight for part in parts), 0.0
     count = min(count, len(parts))
     starts = [0]
@@ -383,9 +383,9 @@ def divided(parts: Sequence[Part], count: int) -> tuple[int, ...]:
 
 
 class Prepared(NamedTuple):
-    """A request after a look at its inputs; how they are cut is still open."""
+    """A request after a look at its inputs, before they are cut."""
 
-    options: EncodeOptions  # ``keep`` names columns, also if all were asked for
+    options: EncodeOptions  # ``keep`` has names, even if "all" was requested
     setup: TokenizerSetup
     deciding: dict[str, Any]  # as ``deciding_options`` has them
 
@@ -405,7 +405,7 @@ def prepare(options: EncodeOptions, sources: Sequence[Source]) -> Prepared:
 
 
 class PlannedRun(NamedTuple):
-    """A plan, and what it was made with; ``workers`` is how many processes are to follow it."""
+    """A plan, and what it was made with; ``workers`` is the number of processes."""
 
     plan: Plan
     setup: TokenizerSetup
@@ -419,10 +419,10 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     """
     sources = [source] if source else discover(options.inputs, **options.for_inputs)
     options, setup, deciding = prepare(options, sources)
-    # The first N records are the same for any number of workers when one takes them in turn.
+    # With a limit one worker reads in order, so that the first N records are always the same.
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
-    # Files end where parts do, so these must not depend on the workers where there are several.
+    # Files end where parts end, so with several files parts must not depend on the workers.
     ways = workers if files == 1 else files * FILE_WORKERS
     size = sum(source.size for source in sources)
     target = min(max(size // (8 * ways), MIN_PART_BYTES), MAX_PART_BYTES)

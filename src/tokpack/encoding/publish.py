@@ -60,7 +60,7 @@ def piece_names(prefix: str, files: int) -> list[str]:
 
 
 def is_piece_name(name: str, whole: str) -> bool:
-    """Whether a name is one that ``piece_names`` gives, for one of several files of ``whole``."""
+    """Whether ``piece_names`` gives this name to one of several files of ``whole``."""
     return name.startswith(whole) and bool(_PIECE.fullmatch(name[len(whole) :]))
 
 
@@ -80,12 +80,12 @@ REJECTS_KIND = Kind("a list of bad records", is_rejects, kept=False, beside=True
 def check_replaced(
     options: EncodeOptions, plan: Plan, *, files: int = 0, tells: bool = True
 ) -> dict[str, Version]:
-    """The version of each output that may be replaced or is to be removed, None for no file.
+    """The current version of each output that will be replaced or removed; None for no file.
 
-    Files are removed if the old dataset had another number of .bin files, and so other names.
-    ``files`` is the number of .bin files there will be, if not that of the plan. With ``tells``,
-    messages say how a finished dataset differs from the plan. Raises UsageError for an output that
-    the run reads, and OutputError for one that it may not replace.
+    Old files are removed if the old dataset has another number of .bin files, and so other names.
+    ``files`` is the number of .bin files, if not the plan's. With ``tells``, messages say how a
+    finished dataset differs from the plan. Raises UsageError for an output that is an input, and
+    OutputError for one that must not be replaced.
     """
     inputs = [
         *(source.path for source in plan.sources if source.memory is None),
@@ -105,7 +105,7 @@ def check_replaced(
 
 
 def _outputs(options: EncodeOptions, prefix: str, files: int) -> list[Output]:
-    """The files of a new dataset, and those .bin files of the old one that have no successor."""
+    """The files of a new dataset, and of the old one those .bin files that nothing will replace."""
     pieces = piece_names(prefix, files) if files > 1 else []
     if options.overwrite:
         pieces += [name for name in _pieces_there(prefix) if name not in pieces]
@@ -130,7 +130,7 @@ def _pieces_there(prefix: str) -> list[str]:
 
 
 def _found(plan: Plan, prefix: str) -> str:
-    """How the dataset of this name differs from the plan, for a message; "" if not known."""
+    """How the existing dataset differs from the plan, for a message; "" if unknown."""
     try:
         manifest = Manifest.load(prefix)
         difference = plan.manifest_difference(manifest) or plan.other_files(
@@ -158,10 +158,11 @@ def staged(key: str, kind: str, name: str = JOINED) -> str:
 def write_commit(
     job: Job, versions: Mapping[str, Version], files: Mapping[str, FileDigest]
 ) -> None:
-    """Write commit.json: from here on ``files``, by their names in the work folder, are complete.
+    """Write commit.json: ``files``, by their names in the work folder, are complete from here on.
 
-    It is the last file that a run writes there, so all that it names is durable. ``versions`` are
-    those of the outputs when they were looked at. OutputError if one has changed since.
+    It is the last file that a run writes there, so all files that it names are durable.
+    ``versions`` are the versions of the outputs at the first look. OutputError if one has changed
+    since.
     """
     folder, options = job.folder, job.options
     targets = [path for name, path in _targets(options, len(job.files)).items() if name in files]
@@ -174,13 +175,13 @@ def write_commit(
 
 
 def finish(job: Job, *, resumed: bool = False) -> bool:
-    """Give the staged files their names, manifests last, and remove the work folder.
+    """Rename the staged files to their final names, manifests last, and remove the work folder.
 
-    The manifest goes last because it makes the other files a dataset: a crash before it leaves
-    files that nothing takes for one. ``resumed`` is whether an earlier run may have been stopped
-    here; then the rest is done. Returns False if there is nothing to complete: the run has not
-    come that far, or its files are damaged and must be made again. Raises ResumeError for the
-    commit of another run, OutputError if another file has taken the name of an output.
+    Manifests come last because they make the other files a dataset: after a crash before that,
+    nobody takes the files for one. With ``resumed`` an earlier run may have been stopped in here,
+    and the rest is done. Returns False if there is nothing to complete: the run did not get that
+    far, or its files are damaged and must be made again. Raises ResumeError for the commit of
+    another run, OutputError if an output's name is taken by another file.
     """
     folder, options, count = job.folder, job.options, len(job.files)
     commit = folder.read_json(COMMIT)
@@ -191,9 +192,9 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
         folder(name): path for name, path in _targets(options, count).items() if name in files
     }
     waiting = {source: path for source, path in targets.items() if os.path.lexists(source)}
-    # After a crash each file must be what commit.json says, under its old or its new name. If none
-    # has its new name yet, a damaged one is no harm: all are made again. If some have, they may be
-    # in use, and the old dataset is gone, so that only the user can decide.
+    # After a crash, each file must match commit.json, under its old or its new name. If none has
+    # been renamed yet, damage is harmless: everything is made again. If some have been, they may be
+    # in use and the old dataset is gone, so only the user can decide.
     if resumed:
         for source, path in targets.items():
             digest = files[os.path.basename(source)]
@@ -203,12 +204,13 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
                 folder.remove_file(COMMIT)
                 return False
             raise OutputError(
-                f"{path} is not what the run wrote, which was stopped while it gave names: remove "
+                f"{path} is not what the run wrote, and the run was stopped while it renamed "
+                "files: remove "
                 f"{', '.join(p for p in targets.values() if p not in waiting.values())} and "
                 f"{folder.path}, and run again"
             )
-    # A resumed run with --overwrite is a new request, so it may also replace files that appeared
-    # after the first run looked, if they are of a kind that tokpack makes.
+    # Resuming with --overwrite is a new request: it may also replace files that appeared after the
+    # first run's look, if tokpack makes files of that kind.
     kinds: dict[str, Kind] = {}
     if resumed and options.overwrite:
         kinds[rejects_path(options)] = REJECTS_KIND
@@ -220,17 +222,17 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
             continue
         if path not in kinds:
             raise OutputError(
-                f"{path} was put there while the run worked: move it away, or replace it with "
+                f"{path} appeared while the run worked: move it away, or replace it with "
                 f"{option('overwrite', True)}"
             )
         check_replaceable(path, kinds[path], overwrite=True)
-    # The old manifests and indices go before any new file gets its name. So no reader finds the
-    # index of one dataset with the tokens of the other.
+    # Old manifests and indices are removed before the first rename, so that no reader finds the
+    # index of one dataset beside the tokens of the other.
     old = [path for path in reversed(waiting.values()) if path.endswith((".json", ".idx"))]
     for path in [*old, *_stale(options, commit["replaces"], targets.values())]:
         remove_file(path)
-    # All names are in one folder, which is synced once, after the last rename. Only then does the
-    # work folder go: after a power loss that took some of the renames, commit.json is still there.
+    # All outputs are in one folder, so one sync after the last rename is enough. The work folder is
+    # removed only after that: if a power loss undoes some renames, commit.json is still there.
     for source, path in waiting.items():
         with cannot_write(path):
             rename(source, path, fsync=False)
@@ -242,10 +244,10 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
 
 
 def take_back(folder: WorkFolder, options: EncodeOptions, count: int) -> None:
-    """Remove the outputs of a run that was stopped between its renames and will not be completed.
+    """Remove the outputs of a run that was stopped between its renames and will not be resumed.
 
-    ``count`` is the number of its .bin files. If all its files have their names, it is a whole
-    dataset, and stays.
+    ``count`` is the number of its .bin files. If all files were renamed, it is a whole dataset, and
+    stays.
     """
     files = (folder.read_json(COMMIT) or {}).get("files", {})
     targets = [(name, path) for name, path in _targets(options, count).items() if name in files]
@@ -257,10 +259,7 @@ def take_back(folder: WorkFolder, options: EncodeOptions, count: int) -> None:
 
 
 def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
-    """The output path of each file in the work folder, in the order of the renames.
-
-    ``count`` is the number of .bin files of a dataset.
-    """
+    """The output path of each staged file, in rename order, for ``count`` .bin files."""
     targets, manifests = {}, {}
     for key, prefix in options.output_names.items():
         for name, piece in zip(joined_names(count), piece_names(prefix, count), strict=True):
@@ -280,7 +279,7 @@ def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
 def _stale(
     options: EncodeOptions, replaced: Mapping[str, Any], targets: Collection[str]
 ) -> list[str]:
-    """The files of the old dataset that no new file replaces, manifests and indices first."""
+    """The files of the old dataset that nothing replaces, manifests and indices first."""
     stale = [rejects_path(options)]
     for prefix in options.output_names.values():
         whole = os.path.basename(prefix)
@@ -299,9 +298,9 @@ def _checked(job: Job, commit: dict[str, Any]) -> dict[str, FileDigest]:
     prefixes, files, replaced = (commit.get(name) for name in ("prefixes", "files", "replaces"))
     if prefixes != expected:
         raise ResumeError(
-            f"{folder.path} holds a run that is done but for the names of its outputs, which are "
-            f"others than {', '.join(map(repr, expected.values()))}: give the names as before, or "
-            "remove it"
+            f"{folder.path} has a finished run whose outputs have other names than "
+            f"{', '.join(map(repr, expected.values()))}: give the same names as before, or remove "
+            "it"
         )
     possible = _targets(options, len(job.files)).keys()
     optional = [".dropped", REJECTS_FILE, *([] if options.has_table else [".table"])]
@@ -313,13 +312,13 @@ def _checked(job: Job, commit: dict[str, Any]) -> dict[str, FileDigest]:
         or not all(isinstance(digest, dict) for digest in files.values())
     ):
         raise ResumeError(
-            f"{folder(COMMIT)} is not what a run writes: remove {folder.path} and run again"
+            f"{folder(COMMIT)} was not written by a run: remove {folder.path} and run again"
         )
     return files
 
 
 def _identity(path: str) -> list[int] | None:
-    """The identity of a file as commit.json has it, that of a link itself; None for no file."""
+    """The identity of a file, or of a link itself, as in commit.json; None for no file."""
     return list(identity(path, follow_links=False) or ()) or None
 
 

@@ -55,7 +55,7 @@ _OWN_FILES = frozenset(("lock", "lock.probe", f"plan.json{UNFINISHED}"))
 
 
 def existing(plan: Plan, options: EncodeOptions) -> list[Manifest] | None:
-    """The manifests of the datasets, or None if they are not finished or not those of ``plan``.
+    """The manifests of the finished datasets of ``plan``, or None.
 
     Raises as ``are_made`` does.
     """
@@ -64,10 +64,10 @@ def existing(plan: Plan, options: EncodeOptions) -> list[Manifest] | None:
 
 
 def complete_datasets(options: EncodeOptions) -> list[Manifest]:
-    """The manifests of the datasets under the names of the outputs, on a disk or a store.
+    """The manifests of the complete datasets with the outputs' names, on a disk or a store.
 
-    An empty list if one of them is missing, if a file has another size than its manifest says, or
-    if the datasets are to be replaced. StoreError if a store does not answer.
+    Empty if one is missing, if a file does not have the size in its manifest, or if the datasets
+    will be replaced. StoreError if a store does not answer.
     """
     manifests: list[Manifest] = []
     for prefix in () if options.overwrite else options.output_names.values():
@@ -111,18 +111,17 @@ def check_budget(rejected: int, options: EncodeOptions, where: str) -> None:
     budget = 0 if options.on_error == "fail" else options.max_rejects
     if budget is not None and rejected > budget:
         raise InputError(
-            f"{rejected} bad records, and {budget} are allowed; they are listed in "
-            f"{where}; the run goes on when more are allowed: --on-error skip:N "
-            "(on_error='skip', max_rejects=N)"
+            f"{rejected} bad records, more than the {budget} allowed, listed in {where}; allow "
+            "more to continue: --on-error skip:N (on_error='skip', max_rejects=N)"
         )
 
 
 def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[Plan, list[int]]:
-    """The plan to follow, and the numbers of sources whose modification time has changed.
+    """The plan to follow, and the numbers of the sources with a new modification time.
 
-    If the work folder has a plan of the same run, its parts are kept, because its pieces fit no
-    others: with another number of workers the inputs would be cut elsewhere. Raises ResumeError if
-    the plan is of another run that may not be overwritten.
+    If the work folder has a plan of the same run, its parts are used: this run may have another
+    number of workers and cut its inputs differently, but the stored pieces fit only the old parts.
+    Raises ResumeError if the plan is of another run that must not be overwritten.
     """
     if os.path.lexists(folder("plan.json")):
         try:
@@ -136,35 +135,34 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
             return replace(plan, parts=old.parts, files=old.files), old.touched(plan)
         if difference and not options.overwrite:
             raise ResumeError(
-                f"{folder.path} holds an unfinished run, which is not this one: {difference}. "
-                "Finish that run, choose another output, or discard it with "
-                f"{option('overwrite', True)}"
+                f"{folder.path} has another unfinished run: {difference}. Finish that run, choose "
+                f"another output, or discard it with {option('overwrite', True)}"
             )
         if not difference:
             is_iterable = plan.sources[0].format == "documents"
             if is_iterable and not all(plan.fingerprints) and not options.overwrite:
                 raise ResumeError(
-                    f"{folder.path} holds an unfinished run over an iterable without a resume_key, "
-                    "by which it would be known again: discard it with overwrite=True. With a "
-                    "resume_key, a name for the documents, the next run that is stopped can go on"
+                    f"{folder.path} has an unfinished run over an iterable without a resume_key, "
+                    "so it cannot be resumed: discard it with overwrite=True. With a resume_key, a "
+                    "name for the documents, a stopped run can resume"
                 )
             if plan.has_unversioned_map:
                 _log.warning(
                     Remark(
-                        f"{folder.path} is discarded: nothing says that {option('map')} is still "
-                        f"what it was begun with; {option('map_version')} would"
+                        f"{folder.path} is discarded: {option('map')} may have changed since; with "
+                        f"{option('map_version')} the run could have resumed"
                     )
                 )
             take_back(folder, options, len(old.files))
         folder.clear()
     else:
-        # A run writes its plan before anything else but the lock, and removes it last. So a folder
-        # without a plan has nothing of a run in it; other files are somebody's, and stay.
+        # A run writes its plan first (after the lock) and removes it last. So in a folder without a
+        # plan nothing is from a run, and any other file must not be touched.
         strange = set(os.listdir(folder.path)) - _OWN_FILES
         if strange:
             raise OutputError(
-                f"{folder.path} has no plan but {sorted(strange)[0]!r}: it is no work folder of "
-                "tokpack; move it away, or choose another output"
+                f"{folder.path} has no plan, but has {sorted(strange)[0]!r}: it is not a work "
+                "folder of tokpack; move it away, or choose another output"
             )
     folder.write_json("plan.json", plan.to_json())
     return plan, []
@@ -178,7 +176,7 @@ class ResumeState:
     streams: dict[int, StreamEnd] = field(default_factory=dict)
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """The lines of a journal that has all of it."""
+        """The entries of a journal of this state."""
         yield from ({"piece": piece.to_json()} for piece in self.pieces.values())
         yield from ({"stream": end._asdict()} for end in self.streams.values())
 
@@ -190,7 +188,7 @@ class ResumeState:
         return any((part, segment) not in self.pieces for segment in range(count))
 
     def drop_following(self, part: int) -> None:
-        """Leave out the pieces of a part and of all parts after it."""
+        """Drop the pieces of a part and of all parts after it."""
         pieces = [key for key in self.pieces if key[0] >= part]
         streams = [number for number in self.streams if number >= part]
         for key in pieces:
@@ -202,22 +200,21 @@ class ResumeState:
 def resume(
     job: Job, touched: Sequence[int], joined: Sequence[TrackFiles], beat: Callable[[], None]
 ) -> ResumeState:
-    """The pieces of the journal that are undamaged and were made from the inputs as they are now.
+    """The pieces in the journal that are intact and were made from the current inputs.
 
-    ``touched`` are the sources whose files have another modification time than before. From the
-    first part whose content has changed, or may have, everything is left out: what follows it may
-    get another place. ``beat`` is called while files are read. Spills that no piece uses any more
-    are removed. Raises InputError and OutputError.
+    ``touched`` are the sources with a new modification time. Everything from the first part that
+    has changed, or may have, is dropped, because what follows it may get another place. ``beat`` is
+    called while files are read. Unused spills are removed. Raises InputError and OutputError.
     """
     state = _in_journal(job)
     _leave_out_changed(job, state, sorted(touched), beat)
-    # The journal may have segments of a stream that was longer when another run read it.
+    # An earlier run may have seen a longer version of a stream: drop the segments beyond its end.
     for part, end in state.streams.items():
         for key in [key for key in state.pieces if key[0] == part and key[1] >= end.segments]:
             del state.pieces[key]
     _leave_out_damaged(job, state, joined, beat)
-    # With a limit, how many records a part may give depends on all parts before it. So what comes
-    # after the first incomplete part is of no use.
+    # With a limit, the number of records that a part may give depends on all parts before it, so
+    # pieces after the first incomplete part are useless.
     if job.options.limit is not None:
         kinds = enumerate(part.kind for part in job.parts)
         state.drop_following(next((n for n, kind in kinds if state.lacks(n, kind)), len(job.parts)))
@@ -244,14 +241,14 @@ def _in_journal(job: Job) -> ResumeState:
                         break
                     state.streams[end.number] = end
             except (LookupError, TypeError, ValueError, OverflowError, AssertionError):
-                break  # written by another version of tokpack, or worse: the rest counts as lost
+                break  # by another version of tokpack, or damaged: treat the rest as lost
     return state
 
 
 def _leave_out_changed(
     job: Job, state: ResumeState, touched: Sequence[int], beat: Callable[[], None]
 ) -> None:
-    """Leave out pieces made from other content than the touched sources have now, or may have."""
+    """Drop the pieces whose input has changed in a touched source, or may have."""
     blocks_of_pieces = {number: piece.blocks for (number, _), piece in state.pieces.items()}
     blocks_of_pieces |= {
         n: [end.blocks]
@@ -271,16 +268,16 @@ def _leave_out_changed(
             if not same:
                 state.drop_following(share.first)
                 name = job.sources[share.source].name
-                _log.warning("%s has changed: it is encoded again, with what follows it", name)
+                _log.warning("%s has changed: it and what follows it are encoded again", name)
                 break
-    # The content of a part that was not stored is not known: it may have been different when the
-    # later parts of its source were stored, which may begin at another record now.
+    # A part without a stored piece has no checksum to compare. If its content has changed, later
+    # parts of the same source may begin at another record now, so they cannot be trusted either.
     unsure = set[int]()
     for parts in (job.parts_of[source] for source in touched):
         gap = next((number for number in parts if number not in blocks_of_pieces), parts.stop)
         unsure.update(range(gap, parts.stop))
-    # The missing part may get another size, too, so every piece that already lies in the joined
-    # files behind it would have to move. A piece in a spill has no place yet, and stays.
+    # Such a part may get another size, and then all pieces after it in the joined files would have
+    # to move: drop them. Pieces in spills have no place yet, and are kept.
     first = min(unsure, default=len(job.parts))
     for key, piece in list(state.pieces.items()):
         is_joined = piece.stored is not None and piece.stored.is_joined
@@ -289,7 +286,7 @@ def _leave_out_changed(
 
 
 class _Share(NamedTuple):
-    """What a part has read of a source; ``first`` is the first part to redo if that has changed."""
+    """What a part has read of a source; if it has changed, parts from ``first`` on are redone."""
 
     source: int
     number: int
@@ -300,11 +297,10 @@ class _Share(NamedTuple):
 def _shares(
     job: Job, blocks_of_pieces: Mapping[int, Sequence[str | None]], source: int
 ) -> list[_Share]:
-    """The shares of a source that are to be compared.
+    """The shares of a source to compare.
 
-    A range of bytes depends on its own blocks only, any other part on all blocks of the source. So
-    for the others one share is enough if not all blocks are known: it stands for the source, and
-    counts as changed.
+    A byte range depends only on its own blocks, any other part on all blocks of the source. So for
+    other parts, if not all blocks are known, one share stands for the source and counts as changed.
     """
     parts = job.parts_of[source]
     by_range = job.parts[parts.start].kind == "bytes"
@@ -319,7 +315,7 @@ def _shares(
 def _leave_out_damaged(
     job: Job, state: ResumeState, joined: Sequence[TrackFiles], beat: Callable[[], None]
 ) -> None:
-    """Leave out the pieces that do not match their checksums, such as those a power loss took."""
+    """Drop the pieces that do not match their checksums, for instance after a power loss."""
     pieces = list(state.pieces.values())
     checked = _on_all_cores(lambda piece: _is_whole(job, piece, joined), pieces, beat)
     damaged = [piece.id for piece, whole in checked if not whole]
@@ -327,7 +323,7 @@ def _leave_out_damaged(
         del state.pieces[key]
     if damaged:
         _log.warning(
-            "%s: what is left of the stopped run is damaged or was lost in part; it is made again",
+            "%s: parts of the stopped run are damaged or lost; they are made again",
             job.folder.path,
         )
 
@@ -335,10 +331,7 @@ def _leave_out_damaged(
 def _on_all_cores(
     function: Callable[[_T], _R], items: Collection[_T], beat: Callable[[], None]
 ) -> Generator[tuple[_T, _R]]:
-    """Each item with the result of ``function`` for it, in order.
-
-    ``beat`` is called about once a second meanwhile, so that others see that the run is alive.
-    """
+    """Each item with the result of ``function``, in order; ``beat`` is called each second."""
     pool = ThreadPoolExecutor(usable_cores())
     try:
         futures = [pool.submit(function, item) for item in items]
@@ -349,8 +342,8 @@ def _on_all_cores(
             beat()
             yield item, future.result()
     finally:
-        # All threads must have ended before the run forks its workers: a fork has only the thread
-        # that forks, and a lock that another one held would stay locked in it for ever.
+        # All threads must end before the run forks its workers: a fork copies locks, but only the
+        # forking thread, so a lock held by another thread would stay locked in it for ever.
         pool.shutdown(cancel_futures=True)
 
 
@@ -379,10 +372,10 @@ def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[in
             continue
         if isinstance(content, str):
             if number not in contents:
-                _log.warning("%s has another time: comparing its content", source.name)
+                _log.warning("%s has a new modification time: comparing its content", source.name)
                 contents[number] = content_checksum(block_checksums(source, 0, source.size))
             same = content == contents[number]
-        else:  # a manifest of an earlier version: only an input older than it is surely the same
+        else:  # a manifest of an earlier version: only an older input is certainly unchanged
             same = mtime is None and source.mtime_ns < _creation_time(manifest)
         if not same:
             changed = "has changed" if isinstance(content, str) else "may have changed"
@@ -394,7 +387,7 @@ def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[in
 
 
 def _creation_time(manifest: Manifest) -> int:
-    """When a dataset was made, in ns since the epoch; 0 if the manifest does not say it."""
+    """When a dataset was made, in ns since the epoch; 0 if unknown."""
     try:
         return int(datetime.fromisoformat(manifest.created).timestamp()) * 1_000_000_000
     except (ValueError, OverflowError):

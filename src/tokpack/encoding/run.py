@@ -58,19 +58,19 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer
 
 
-# The self-check of a run encodes its first documents both in the core and by the tokenizer's own
+# The self-check of a run encodes its first documents in the core and with the tokenizer's own
 # library, and compares the ids.
 
 _log = logging.getLogger(__name__)
-_TIMED_BYTES = 1 << 17  # of documents for measuring the speed of a slow tokenizer
-_BATCHES = 8  # how many batches are searched for one that has documents
+_TIMED_BYTES = 1 << 17  # of documents to time a slow tokenizer
+_BATCHES = 8  # batches searched for one with documents
 
 
 def check_first_documents(job: Job) -> None:
     """Raise TokenizerError if the core does not encode as the library does.
 
-    Warns of a tokenizer that is not native, with its speed. It runs beside the workers, and nothing
-    is committed before it has ended. WorkerError if there is not enough memory.
+    Warns of a tokenizer that is not native, with its speed. Runs beside the workers; nothing is
+    committed before it ends. WorkerError if there is not enough memory.
     """
     try:
         documents = _first_documents(job)
@@ -84,15 +84,15 @@ def check_first_documents(job: Job) -> None:
 
 
 def _first_documents(job: Job) -> Documents | None:
-    """The documents of the first batch that has some, or None if they are left to the encoder.
+    """The documents of the first batch with any, or None if the encoder checks them itself.
 
-    It checks documents from a pipe itself, because a pipe can be read only once, and those over
-    BESIDE_BYTES, because they would be in memory twice.
+    It does so for a pipe, which can be read only once, and for documents over BESIDE_BYTES, which
+    would be in memory twice.
     """
     part = next((part for part in job.parts if not job.sources[part.source].is_pipe), None)
     if (
         part is None or job.types is not None or job.chat is not None
-    ):  # only a worker knows what text such records become
+    ):  # only a worker knows the text of such records
         return None
     key = job.options.keys[0]
     reading = read(
@@ -101,7 +101,7 @@ def _first_documents(job: Job) -> Documents | None:
         job.options.keys,
         max_document_bytes=min(job.options.max_document_bytes, BESIDE_BYTES),
     )
-    # A bad input is reported by the worker that encodes this part, which knows the line.
+    # The worker that encodes this part reports a bad input: it knows the line.
     with suppress(InputError), closing(reading) as batches:
         for batch in islice(batches, _BATCHES):
             documents = batch.documents[key]
@@ -111,7 +111,7 @@ def _first_documents(job: Job) -> Documents | None:
 
 
 def _warn_slow(tokenizer: Tokenizer, documents: Documents | None, mode: str) -> None:
-    """Warn that a tokenizer is slow; tell its speed if there are enough documents to measure it."""
+    """Warn that a tokenizer is slow, with its speed if there are enough documents to time it."""
     speed = ""
     if documents is not None:
         sample = first_documents(documents.data, documents.spans, _TIMED_BYTES)
@@ -122,9 +122,9 @@ def _warn_slow(tokenizer: Tokenizer, documents: Documents | None, mode: str) -> 
                 began = time.perf_counter()
                 encoder.encode(documents.data, sample)
                 seconds = time.perf_counter() - began
-                speed = f" (about {size / 1e6 / seconds:.1f} MB/s a worker)"
+                speed = f" (about {size / 1e6 / seconds:.1f} MB/s per worker)"
     _log.warning(
-        "the tokenizer %s takes the slow path%s, not the native one: %s",
+        "the tokenizer %s is slow%s, not native: %s",
         tokenizer.name,
         speed,
         tokenizer.why_not_native,
@@ -133,15 +133,14 @@ def _warn_slow(tokenizer: Tokenizer, documents: Documents | None, mode: str) -> 
 
 SYNC_SECONDS = 2.0
 _SLOTS_A_WORKER = 2
-_SEGMENT_SLACK = 2  # blocks by which a segment may exceed its size if no line is longer
+_SEGMENT_SLACK = 2  # blocks by which a segment may exceed its size, without longer lines
 
 
 class EncodingRun:
-    """The work of one run: all parts of a job become pieces in their places, in joined files.
+    """The work of one run: turn all parts of a job into pieces in place in the joined files.
 
-    ``close`` closes what it has opened. ``touched`` are the sources whose files have
-    another modification time than in the plan of the work folder. ``beat`` is called now and then
-    to show that the run is alive.
+    ``touched`` are the sources with another modification time than in the work folder's plan.
+    ``beat`` is called now and then to show that the run is alive. ``close`` closes its files.
     """
 
     def __init__(
@@ -163,16 +162,16 @@ class EncodingRun:
             resumed = resume(job, touched, self._joined, beat)
             self._journal = Journal(job.folder, resumed.entries())
             opened.callback(self._journal.close)
-            # After the journal, which has only pieces of the inputs as they are now. With the new
-            # times in the plan, the next run does not compare these inputs again. In the other
-            # order, a crash in between would leave old pieces that the plan calls current.
+            # The plan gets the new times, so that the next run does not compare these inputs again.
+            # But only after the journal was rewritten without pieces of their old content:
+            # otherwise, after a crash in between, such pieces would count as current.
             if touched:
                 job.folder.write_json(PLAN, plan.to_json())
-            is_linux = sys.platform == "linux"  # elsewhere workers do not inherit what is in memory
+            is_linux = sys.platform == "linux"  # elsewhere workers do not inherit memory
             segments = [part.end for part in job.parts if part.kind == "stream" and is_linux]
             if not is_linux and any(source.memory is not None for source in job.sources):
                 workers = 1
-            elif not segments:  # those of a stream are work for any number of workers
+            elif not segments:  # segments of a stream can occupy any number of workers
                 workers = max(1, min(workers, len(job.parts)))
             self._slots: Slots | None = None
             if segments and workers > 1:
@@ -186,7 +185,7 @@ class EncodingRun:
             )
             self._beat = beat
             self._ended = threading.Event()
-            # Python must not exit while a thread is in native code: it is waited for.
+            # Wait for the thread: Python must not exit while it is in native code.
             self._threads = ThreadPoolExecutor(2, "tokpack-run")
             opened.callback(self._threads.shutdown)
             opened.callback(self._ended.set)
@@ -194,17 +193,17 @@ class EncodingRun:
             self.close = opened.pop_all().close
 
     def encode(self) -> Coordinator:
-        """Encode what is missing, and make everything durable. Returns what knows all pieces."""
+        """Encode what is missing, and make all durable. Returns the coordinator of all pieces."""
         job, coordinator = self._job, self._coordinator
         with ExitStack() as stack:
             processes = None
-            # A chat template may need a limit, and the process of the user is never limited: with
-            # chat there is a process for the work even if there is only one worker.
+            # Chat templates need limits, and the user's process must not be limited: so with chat
+            # even a single worker gets a process of its own.
             if len(self._meter.shared) > 1 or (job.chat is not None and has_processes()):
                 started = Processes(job, self._meter.shared, self._slots)
                 processes = stack.enter_context(started)
-            # Threads start after the workers are forked: a fork would have no such thread, but a
-            # copy of every lock that one of them held at that moment, locked for ever.
+            # Fork workers before any thread starts: a fork copies locks but not threads, so a lock
+            # held at that moment would stay locked in it for ever.
             syncs = self._threads.submit(self._sync)
             check = self._threads.submit(check_first_documents, job)
             self._running = [syncs, check]
@@ -217,26 +216,25 @@ class EncodingRun:
         self._meter.show("sync", now=True)
         self._ended.set()
         self._threads.shutdown()
-        # The system reports a write to the disk that failed once for each open file, to the first
-        # sync after it. That may have been the last one of the thread, so its error comes first:
-        # the sync below would succeed.
+        # The system reports a failed write only once per open file, to the next sync. If that was
+        # the sync thread's, the sync below would succeed. So look at the thread's error first.
         self._look()
         for joined, ends in zip(self._joined, coordinator.ends, strict=True):
             for path, file, end in zip(joined.paths, joined.files, ends, strict=True):
                 with cannot_write(path):
-                    os.ftruncate(file, end)  # an earlier run may have written beyond it
+                    os.ftruncate(file, end)  # an earlier run may have written more
                     sync_data(file)
         return coordinator
 
     @property
     def is_worth_keeping(self) -> bool:
-        """Whether there is anything that a later run could continue from, or a user could read."""
+        """Whether there is anything that a later run could resume, or a user could read."""
         column = self._job.key_column(0, "tokens")
         lists = self._job.options.on_error == "skip" and self._coordinator.rejected > 0
         return lists or any(piece.total(column) for piece in self._coordinator.pieces)
 
     def _poll(self) -> None:
-        """Raise the errors of threads, and of too many bad records; show the progress."""
+        """Raise errors of threads and of too many bad records; show the progress."""
         self._look()
         self._meter.show("place" if self._coordinator.all_encoded else "encode")
 
@@ -247,7 +245,7 @@ class EncodingRun:
         check_budget(self._coordinator.rejected, self._job.options, self._job.folder.path)
 
     def _sync(self) -> None:
-        """Sync the files now and then, so that the last sync has little left to do."""
+        """Sync the files now and then, so that the last sync is short."""
         files = {
             path: file
             for joined in self._joined
@@ -262,7 +260,7 @@ class EncodingRun:
 
 
 def _open_joined(job: Job, name: str) -> TrackFiles:
-    """The joined files of a name, made if missing, so that workers can open them."""
+    """The joined files of this name, created if missing, so that workers can open them."""
     for track in job.tracks:
         path = job.folder(f"{name}.{track}")
         if not os.path.lexists(path):
@@ -275,8 +273,8 @@ def encode(
 ) -> list[Manifest]:
     """Turn documents into a ``.bin/.idx`` dataset for each key, and return their manifests.
 
-    A run that was stopped at any point continues when it is started again; one that is finished
-    returns at once. ``source`` is an object of this process that is read instead of the inputs.
+    A stopped run resumes when it is started again; a finished one returns at once. ``source`` is an
+    object in this process to read instead of the inputs.
     ``progress`` is called a few times a second. Warnings go to the logger ``tokpack``. Raises a
     TokpackError (UsageError, InputError, RecordError, TokenizerError, OutputError, ResumeError or
     WorkerError), or what an iterable raises.
@@ -294,10 +292,10 @@ def encode_planned(
 ) -> list[Manifest]:
     """Follow the plan that ``plan`` returns, as ``encode`` does; it is called only when needed.
 
-    For a shard there is a ``check``. It is called before any file gets its name, and raises if the
-    shard is no longer wanted. Several machines may make the same shard at once: files without a
-    manifest are an unfinished copy of it, and are replaced. ``beat`` is called for each part of a
-    file that is sent.
+    For a shard, ``check`` is called before any file gets its name, and raises if the shard is no
+    longer wanted. Several machines may make the same shard at once: files without a manifest are an
+    unfinished copy of it, and are replaced. ``beat`` is called for each part of a file that is
+    sent.
     """
     with Sender(options) as send:
         manifests = _encode_planned(plan, options, send, progress, check=check, beat=beat)
@@ -331,7 +329,7 @@ def _encode_planned(
         delivery.check_writable()
         planned = planned or plan()
         delivery.prepare(planned.plan)
-        # Nobody needs what another plan, or another function, has left in the scratch folder.
+        # Leftovers of another plan or function in the scratch folder are useless.
         replaces = is_shard or planned.plan.has_unversioned_map
         manifests = _encode(planned, delivery.options, send, progress, replaces=replaces)
         delivery.send(planned.plan, manifests)
@@ -349,12 +347,12 @@ def _encode(
 ) -> list[Manifest]:
     """The manifests of a run to a disk; with ``replaces`` it overwrites files of its names.
 
-    Whether the dataset is finished is looked at twice. Without a work folder nobody works on it,
-    and a finished one is returned without making a folder or a lock. If there is a work folder, its
-    run may finish until this one holds the lock, so the second look is the one that counts.
+    It looks twice whether the dataset is finished. Without a work folder nobody is making it, and a
+    finished one is returned without creating a folder or lock. With a work folder, another run may
+    finish until this one holds the lock, so the second look, under the lock, decides.
     """
     plan, setup, workers = planned
-    if ALL in asked.keep:  # the plan has the columns that it stands for
+    if ALL in asked.keep:  # the plan has the actual columns
         asked = replace(asked, keep=tuple(plan.options.get("keep", ())), trace=True)
     prefixes = asked.output_names
     options = replace(asked, overwrite=asked.overwrite or replaces)
@@ -369,12 +367,12 @@ def _encode(
         types, chat = plan.options.get("columns"), plan.options.get("chat")
         read = folder, plan.sources, plan.parts
         job = Job(*read, setup, options, plan.files, types=types, chat=chat)
-        # An earlier run may have staged its datasets from inputs that have changed since. Then they
-        # must not get their names; without commit.json they are made again.
+        # An earlier run may have staged its datasets before an input changed. Then they must not be
+        # published: without commit.json they are made again.
         is_staged = os.path.lexists(folder(COMMIT))
         if is_staged and touched and not _is_staged_from(plan, options, folder):
             folder.remove_file(COMMIT)
-        if finish(job, resumed=True):  # an earlier run was stopped while it renamed
+        if finish(job, resumed=True):  # an earlier run was stopped between renames
             return [Manifest.load(prefix) for prefix in prefixes.values()]
         done = existing(plan, asked)
         if done is not None:
@@ -386,13 +384,13 @@ def _encode(
             _log.warning(
                 Remark(
                     f"{option('map')} without {option('map_version')}: if this run is stopped, the "
-                    "next one begins anew"
+                    "next one starts from scratch"
                 )
             )
 
         def report(content: bytes) -> None:
             send(content)
-            if os.path.exists(folder("lock")):  # until the folder is removed
+            if os.path.exists(folder("lock")):  # the folder is not removed yet
                 replace_file(folder(NAME), [content], fsync=False)
 
         try:
@@ -404,14 +402,14 @@ def _encode(
             ):
                 try:
                     manifests = stage(job, plan, run.encode(), versions)
-                except Exception:  # also one that an iterable raises
+                except Exception:  # of an iterable, too
                     if not run.is_worth_keeping:
                         folder.remove()
                     raise
         except KeyboardInterrupt:
             if plan.is_recognizable:
                 raise
-            raise KeyboardInterrupt("the same command begins anew") from None
+            raise KeyboardInterrupt("the same command starts from scratch") from None
         if check is not None:
             try:
                 check()
@@ -423,7 +421,7 @@ def _encode(
 
 
 def _is_staged_from(plan: Plan, options: EncodeOptions, folder: WorkFolder) -> bool:
-    """Whether the datasets that a run has staged or named were made from the inputs of now."""
+    """Whether staged or renamed datasets of a run were made from the current inputs."""
     try:
         manifests = []
         for key, prefix in options.output_names.items():
@@ -439,7 +437,7 @@ def _is_staged_from(plan: Plan, options: EncodeOptions, folder: WorkFolder) -> b
 
 
 def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
-    """Warn of tokens around documents, or missing there, that are probably not intended."""
+    """Warn of tokens around documents that are probably unintended, or unintentionally missing."""
     tokenizer = setup.tokenizer
     for note in tokenizer.notes:
         _log.warning("%s", note)
@@ -449,22 +447,22 @@ def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
     elif is_plain and is_framed_elsewhere(tokenizer, options.tokenizer_type):
         _log.warning(
             Remark(
-                f"documents are without the special tokens that {options.tokenizer_type} puts "
-                f"around them in other programs; {option('add_special_tokens', True)} adds them"
+                f"in other programs {options.tokenizer_type} puts special tokens around documents, "
+                f"here it does not; {option('add_special_tokens', True)} adds them"
             )
         )
     if tokenizer.eod_id in setup.frame.before:
         _log.warning(
-            "documents begin with the EOD %d: masks and positions that look for EOD see it there",
+            "documents begin with the EOD %d: masks and positions based on EOD will find it there",
             tokenizer.eod_id,
         )
 
 
 @contextlib.contextmanager
 def _locked(folder: WorkFolder, options: EncodeOptions) -> Iterator[Callable[[], None]]:
-    """Lock the work folder, and those of runs that would make only one of these outputs.
+    """Lock the work folder, and those of runs that would make just one of these outputs.
 
-    Yields a function to call now and then, which shows others that the run is alive. OutputError.
+    Yields a function to call now and then, to show others that the run is alive. OutputError.
     """
     others = {
         os.path.abspath(prefix) + UNFINISHED_SUFFIX for prefix in options.output_names.values()
@@ -486,7 +484,7 @@ def _locked(folder: WorkFolder, options: EncodeOptions) -> Iterator[Callable[[],
 
 
 def _leave(folder: WorkFolder) -> None:
-    """Remove a folder that was only made for its lock."""
+    """Remove a folder that was made only for its lock."""
     with contextlib.suppress(OSError):
         if os.listdir(folder.path) == ["lock"]:
             folder.remove()
@@ -494,7 +492,7 @@ def _leave(folder: WorkFolder) -> None:
 
 @contextlib.contextmanager
 def ends_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does: in order, so that it can be continued."""
+    """Let SIGTERM end the run as Ctrl-C does: cleanly, so that it can be resumed."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
@@ -503,7 +501,7 @@ def ends_on_sigterm() -> Iterator[None]:
         return
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the end
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt cleanup
         raise _Terminated
 
     signal.signal(signal.SIGTERM, stop)

@@ -1,4 +1,4 @@
-"""What turns text into ids: a tokenizer, what frames a document, the type of the ids."""
+"""What turns text into ids: the tokenizer, the frame of a document, the dtype."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TokenizerSetup(NamedTuple):
     dtype: str
 
     def has_usual_frame(self, options: EncodeOptions) -> bool:
-        """Whether nothing but the EOD, if requested, is put around a document."""
+        """Whether documents get nothing but the EOD, if requested."""
         return self.frame == frame_of(self.tokenizer, append_eod=bool(options.append_eod))
 
 
@@ -36,7 +36,7 @@ def described(options: EncodeOptions, setup: TokenizerSetup) -> dict[str, Any]:
 
 def load_setup(options: EncodeOptions) -> TokenizerSetup:
     """The tokenizer of a request, loaded, with its frame. TokenizerError, InputError."""
-    transform_of(options)  # to learn before any work whether a library for it is missing
+    transform_of(options)  # raises before any work if a library is missing
     if options.has_table:
         import_parquet()
     tokenizer = load_tokenizer(**options.taken_by("load_tokenizer"))

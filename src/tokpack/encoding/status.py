@@ -1,8 +1,7 @@
-"""How far a run is, in a small JSON file that it writes now and then, for others to look at.
+"""How far a run is: a small JSON file that it writes now and then, for others to read.
 
-A run on one machine writes ``report.json`` in its work folder, the report of a shard lies beside
-its plan. Reports are shown to people, and say whether a run is still alive; nothing else depends
-on them.
+A run on one machine writes ``report.json`` in its work folder; the report of a shard is beside its
+plan. Reports are for people, and show whether a run is alive; nothing else depends on them.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
 
 NAME = "report.json"  # in a work folder
 State = Literal["running", "done", "failed", "stopped"]
-BEAT_SECONDS = 30.0  # a write to a store costs something
+BEAT_SECONDS = 30.0  # writes to a store cost money
 LOCAL_BEAT_SECONDS = 5.0
-LOST_SECONDS = 3 * BEAT_SECONDS + 10  # of silence, after which a run is taken for dead
+LOST_SECONDS = 3 * BEAT_SECONDS + 10  # after this silence a run counts as dead
 _COUNTS = (
     *("done", "total", "documents", "tokens", "text_bytes", "rejected", "workers"),
     *CHOSEN,
@@ -50,9 +49,9 @@ _COUNTS = (
 
 @dataclass(frozen=True)
 class Report(ChosenCounts):
-    """What a run says of itself; times are seconds since the epoch, by its machine's clock.
+    """What a run reports; times are seconds since the epoch by its machine's clock.
 
-    ``written`` is when that was, by the clock of the disk or store; 0 where it is not known.
+    ``written`` is the time of the report by the clock of the disk or store, or 0 if unknown.
     """
 
     shard: int  # 0 for a whole dataset
@@ -75,24 +74,24 @@ class Report(ChosenCounts):
 
     @property
     def seconds(self) -> float:
-        """How long it has worked, so far as it has told."""
+        """How long it had worked at the last report."""
         return max(0.0, self.told - self.began)
 
     @property
     def seconds_left(self) -> float | None:
-        """How long it will still read at the pace so far; None where that is not known."""
+        """The remaining time at the pace so far, or None if unknown."""
         if not 0 < self.done <= self.total or not self.seconds:
             return None
         return (self.total - self.done) * self.seconds / self.done
 
     @property
     def silent(self) -> float:
-        """For how many seconds nothing has been heard of it."""
+        """The seconds since its last report."""
         return max(0.0, machine.clock.wall() - (self.written or self.told))
 
     @property
     def is_lost(self) -> bool:
-        """Whether it says that it works, and is dead or has said so too long ago."""
+        """Whether it reports to be working, but is dead or has been silent for too long."""
         if self.state != "running":
             return False
         is_dead = self.host == machine.clock.host() and not machine.clock.is_alive(self.pid)
@@ -100,11 +99,11 @@ class Report(ChosenCounts):
 
 
 class RunReporter:
-    """Writes the reports of one run; one that cannot be written is left out.
+    """Writes the reports of one run; a report that cannot be written is skipped.
 
-    It is called with the progress, which it passes on to ``show``. ``write`` gets the content of
-    the file, every ``beat`` seconds at most, and may raise a TokpackError; BusyError ends the run.
-    A context: an error that ends the run is in the last report.
+    Call it with the progress, which it passes on to ``show``. ``write`` gets the content of the
+    file every ``beat`` seconds at most, and may raise a TokpackError; BusyError ends the run. A
+    context: the last report has the error that ends the run.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class RunReporter:
         return self._due > 0
 
     def __call__(self, progress: Progress) -> None:
-        """Note how far the run is, and report that when it is time."""
+        """Note how far the run is, and report it if it is time."""
         same: dict[str, Any] = {
             name: getattr(progress, name) for name in (*_COUNTS, "stage", "bottleneck")
         }
@@ -140,7 +139,7 @@ class RunReporter:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, BusyError):  # then another run tells of it
+        if error is None or isinstance(error, BusyError):  # then another run reports
             return
         if isinstance(error, TokpackError):
             self.end("stopped" if may_pass(error) else "failed", str(error))
@@ -148,12 +147,12 @@ class RunReporter:
             self.end("stopped")
 
     def begin(self) -> None:
-        """Report the beginning. Raises what ``write`` raises, unlike later reports."""
+        """Report the beginning. Unlike later reports, this raises what ``write`` raises."""
         self._due = machine.clock.now() + self._beat
         self._store(json.dumps(asdict(self.last)).encode())
 
     def beat(self) -> None:
-        """Report that the run lives, when that is time."""
+        """Report that the run is alive, if it is time."""
         if machine.clock.now() > self._due:
             self.last = replace(self.last, told=machine.clock.wall())
             self._write()
@@ -172,20 +171,20 @@ class RunReporter:
     def _write(self) -> None:
         try:
             self.begin()
-        except BusyError:  # another has taken its place
+        except BusyError:  # another run has taken over
             raise
         except TokpackError:
             self._due += self._beat
 
 
 def may_pass(error: TokpackError) -> bool:
-    """Whether a run failed by its machine or store, and not by its inputs or its request."""
+    """Whether a failure was due to the machine or store, not to inputs or request."""
     is_lost = isinstance(error, UnreachableError) or isinstance(error.__cause__, UnreachableError)
     return is_lost or error.exit_code != 1 or getattr(error, "errno", None) is not None
 
 
 def parse_report(content: bytes | None, name: str, written: float = 0.0) -> Report | None:
-    """The report in a file ``name``; None where there is none, or it is not one of a run."""
+    """The report in a file ``name``, or None if it is missing or invalid."""
     if not content:
         return None
     try:
@@ -194,14 +193,14 @@ def parse_report(content: bytes | None, name: str, written: float = 0.0) -> Repo
         return None
 
 
-# How far a run on this machine is, or was when it was stopped, from what its work folder has.
+# How far a run on this machine is, or was when it stopped, according to its work folder.
 
 Condition = Literal["running", "lost", "failed", "stopped", "starting"]
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How a run stands that has not finished: its plan and report, None where none can be read."""
+    """The status of an unfinished run: its plan and report, None if unreadable."""
 
     folder: str
     plan: Plan | None
@@ -209,7 +208,7 @@ class RunStatus:
 
     @property
     def state(self) -> Condition:
-        """``lost`` where the run has fallen silent, ``starting`` where it has said nothing yet."""
+        """The reported state; ``lost`` if silent for too long, ``starting`` without a report."""
         report = self.report
         if report is None or report.state == "done":
             return "starting"
@@ -217,25 +216,25 @@ class RunStatus:
 
     @property
     def advice(self) -> str:
-        """How to finish it; "" while somebody works."""
+        """How to finish it; "" while it is running."""
         if self.state in ("running", "starting"):
             return ""
         goes_on = self.plan is None or self.plan.is_recognizable
-        way = f"the same command {'goes on where it was' if goes_on else 'begins anew'}"
-        return f"once that is mended, {way}" if self.state == "failed" else way
+        way = f"the same command {'resumes it' if goes_on else 'starts from scratch'}"
+        return f"fix that, then {way}" if self.state == "failed" else way
 
     @property
     def words(self) -> str:
-        """How it stands, how much of it is done, and what to do."""
+        """Its state, how much is done, and what to do."""
         report = self.report
         done = f", {report.done / report.total:.0%} done" if report and report.total else ""
         return f"{self.state}{done}" + (f"; {self.advice}" if self.advice else "")
 
 
 def begun_prefix(text: str) -> str | None:
-    """The prefix of a run on this machine that has begun and not finished; None for none.
+    """The prefix of an unfinished run on this machine, or None if there is none.
 
-    A user names the run by ``text``: its prefix, or its work folder.
+    ``text`` is its prefix or its work folder.
     """
     for prefix in (text, text.rstrip("/").removesuffix(UNFINISHED_SUFFIX)):
         if os.path.lexists(WorkFolder(prefix + UNFINISHED_SUFFIX)("plan.json")):
@@ -244,7 +243,7 @@ def begun_prefix(text: str) -> str | None:
 
 
 def run_status(text: str) -> RunStatus | None:
-    """The run that ``text`` names as for ``begun_prefix``, None where there is none. InputError."""
+    """The run named by ``text``, as for ``begun_prefix``, or None. InputError."""
     prefix = begun_prefix(text)
     if prefix is None:
         return None
@@ -253,17 +252,17 @@ def run_status(text: str) -> RunStatus | None:
         plan: Plan | None = Plan.read(folder)
     except ResumeError:
         plan = None
-    except OutputError as error:  # it is not to be written here
+    except OutputError as error:  # an error of writing, but here it is only read
         raise InputError(str(error)) from error
     return RunStatus(folder.path, plan, _report(folder(NAME)))
 
 
 def finished(prefix: str) -> bool:
-    """Whether the dataset ``prefix`` is there, or all of the run that made several."""
+    """Whether the dataset ``prefix`` exists, or all datasets of a run with several."""
     if MMapIndexedDataset.exists(prefix):
         return True
     manifests = [] if is_url(prefix) else glob.glob(f"{glob.escape(prefix)}_*.json")
-    several = []  # of each dataset: the keys of its run
+    several = []  # for each dataset, the keys of its run
     for name in (path.removesuffix(".json") for path in manifests):
         with suppress(InputError, FormatError):
             options = Manifest.load(name).options

@@ -1,4 +1,4 @@
-"""The tables of a run: a row for each document, which workers write, and for records left out."""
+"""The tables of a run: rows of documents, written by workers, and of records left out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tokpack.sources import BadRecord, Documents
 
 
-# What a worker writes of a document; ``line`` counts from the beginning of its part, or segment.
+# What a worker writes for a document; ``line`` counts from the start of its part or segment.
 ROW = np.dtype(
     [("line", "<i8"), ("bytes", "<i8"), ("tokens", "<i8"), ("text", "V16"), ("ids", "V16")]
 )
@@ -50,7 +50,7 @@ _CHUNK = 1 << 16  # rows that are read at once
 
 
 def tokens_of_each(lengths: npt.NDArray[Any], sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The tokens of each document: the sum of ``lengths`` over its ``sequences``; none is 0."""
+    """The tokens of each document, the sum of ``lengths`` over its ``sequences``; may be 0."""
     ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     return np.diff(ends[np.concatenate(([0], np.cumsum(sequences)))])
 
@@ -131,10 +131,10 @@ class _Columns:
             self._file = arrow.OSFile(path) if os.path.getsize(path) else None
         self._types = types
         self._batches = unpack(self._file, types) if self._file else iter(())
-        self._left: list[Any] = []  # values of the last batch that nobody has taken
+        self._left: list[Any] = []  # values of the last batch not taken yet
 
     def take(self, rows: int) -> list[Any]:
-        """The next ``rows`` values of each column; a chunk for each batch that they come from."""
+        """The next ``rows`` values of each column, in one chunk per batch."""
         arrow = import_parquet()
         chunks: list[list[Any]] = [[] for _ in self._types]
         while rows:
@@ -142,7 +142,7 @@ class _Columns:
                 try:
                     self._left = next(self._batches)
                 except (StopIteration, arrow.ArrowException) as error:
-                    raise OutputError(f"{self._path} is cut off; run again anew") from error
+                    raise OutputError(f"{self._path} is cut off; start from scratch") from error
             count = min(rows, len(self._left[0]))
             for column, array in zip(chunks, self._left, strict=True):
                 column.append(array.slice(0, count))
@@ -168,7 +168,7 @@ def _rows(pieces: Pieces, index: int) -> Iterator[tuple[int, npt.NDArray[np.void
             while left:
                 rows = np.fromfile(file, ROW, min(left, _CHUNK))
                 if not rows.size:
-                    raise OutputError(f"{path} is cut off; run again anew")
+                    raise OutputError(f"{path} is cut off; start from scratch")
                 left -= rows.size
                 rows["line"] += 1 + before
                 yield source, rows
@@ -188,7 +188,7 @@ def _dropped(pieces: Pieces, index: int, rejected: Iterable[tuple[int, int, str]
             count = counts[column] if job.options.empty == "skip" else 0
             lines = np.fromfile(file, "<i8", count)
             if lines.size != count:
-                raise OutputError(f"{path} is cut off; run again anew")
+                raise OutputError(f"{path} is cut off; start from scratch")
             rows = [(line, EMPTY) for line in (lines + 1 + before).tolist()]
             end = before + counts[LINES]
             while following is not None and following[0] == source and following[1] <= end:
@@ -200,15 +200,15 @@ def _dropped(pieces: Pieces, index: int, rejected: Iterable[tuple[int, int, str]
                 yield arrow.table(dict(zip(dropped_schema().names, columns, strict=True)))
 
 
-# The bad records of a piece, and of a run in the order of its inputs: a JSON object a line.
+# The bad records of a piece, and of a run in input order: one JSON object per line.
 
 _MALFORMED = "malformed record"
 
 
 def lines_of(bad: Sequence[BadRecord], unfit: Sequence[BadRecord] = ()) -> bytes:
-    """Bad records, as they lie in the track of a piece; lines count from the piece's first.
+    """Bad records as in the track of a piece; lines count from the piece's first.
 
-    ``unfit`` are no bad ones, but conversations that no dataset has.
+    ``unfit`` are conversations left out of the dataset, which are not bad records.
     """
     records = [_entry(record) for record in bad]
     records += [{**_entry(record), "left_out": True} for record in unfit]
@@ -241,12 +241,12 @@ def rejected_lines(pieces: Pieces) -> Iterator[tuple[int, int, str]]:
 
 
 def reject_kinds(pieces: Pieces) -> Counter[str]:
-    """How many conversations have no place in the dataset, by the kind of their reason."""
+    """How many conversations are left out of the dataset, by kind of reason."""
     return Counter(record.get("kind", _MALFORMED) for _, record in _rejects(pieces))
 
 
 def _rejects(pieces: Pieces) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(input, bad record with its line in it, from 1), in input order."""
+    """(input, bad record with its line, from 1), in input order."""
     path, columns = pieces.job.path(REJECTS), pieces.job.reject_columns
     with cannot_write(path), open(open_own(path, os.O_RDONLY), "rb") as file:
         for source, before, counts in pieces.rows():
@@ -254,5 +254,5 @@ def _rejects(pieces: Pieces) -> Iterator[tuple[int, dict[str, Any]]]:
                 try:
                     record = json.loads(file.readline())
                 except ValueError:
-                    raise OutputError(f"{path} is damaged; run again anew") from None
+                    raise OutputError(f"{path} is damaged; start from scratch") from None
                 yield source, {**record, "line": before + record["line"] + 1}

@@ -1,4 +1,4 @@
-"""A worker, which does the tasks of a run one after the other, in its own process or the run's."""
+"""A worker: does the tasks of a run one by one, in its own process or the run's."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 # The tracks of a piece stay in memory until their place in the output is known.
 #
-# The place of a piece is known when the sizes of all pieces before it are. So most pieces wait for
-# a moment in the memory of their worker, and are written once, where they belong; their checksums
-# are computed while the bytes are in the cache. A piece that would wait too long, or takes too much
-# memory, goes to a *spill*, which is files of its own in the work folder, and is copied from there.
+# The place of a piece is known when the sizes of all earlier pieces are known. So most pieces wait
+# for a moment in the memory of their worker, and are then written once, in place, and hashed while
+# they are in the cache. A piece that would wait too long, or is too large, goes to a *spill*: files
+# of its own in the work folder, from which it is copied later.
 
 _FIRST_BYTES = 1 << 20  # the first size of a track's memory
 
@@ -48,8 +48,8 @@ _FIRST_BYTES = 1 << 20  # the first size of a track's memory
 class TrackFiles:
     """The open files of all tracks, under one name in the work folder.
 
-    A file takes one writer at a time, since the system locks it during each call. To map it instead
-    is no faster, as benchmarks/lab-book.md shows.
+    Only one worker at a time can write to a file, because the system locks it during each call.
+    Mapping it is no faster, as benchmarks/lab-book.md shows.
     """
 
     def __init__(self, job: Job, name: str, *, new: bool = False) -> None:
@@ -85,10 +85,10 @@ class TrackFiles:
 
 
 class Tracks:
-    """The tracks of a piece, from its first array until they are stored. The next piece reuses it.
+    """The tracks of a piece, until they are stored; then reused for the next piece.
 
-    ``growing`` is called with these tracks and a number of bytes before memory has to hold so many
-    more; it may ``store`` what is there.
+    ``growing`` is called with these tracks and a number of bytes before they need so much more
+    memory; it may ``store`` them.
     """
 
     def __init__(self, count: int, growing: Callable[[Tracks, int], None]) -> None:
@@ -97,7 +97,7 @@ class Tracks:
         self.begin()
 
     def begin(self) -> None:
-        """Begin another piece in memory; the buffers of the last one stay."""
+        """Begin another piece in memory, in the buffers of the last one."""
         self.sizes = [0] * len(self.buffers)
         self._files: TrackFiles | None = None
         self._begins: tuple[int, ...] = ()
@@ -110,7 +110,7 @@ class Tracks:
         data = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
         if self._files is None:
             self._growing(self, len(data))
-        if self._files is None:  # not else: ``growing`` may have stored the piece
+        if self._files is None:  # checked again: ``growing`` may have stored the piece
             buffer, at = self.buffers[track], self.sizes[track]
             end = at + len(data)
             if end > len(buffer):
@@ -123,16 +123,16 @@ class Tracks:
         self.sizes[track] += len(data)
 
     def store(self, files: TrackFiles, begins: Sequence[int]) -> None:
-        """Write what is in memory to files, at an offset of each; later arrays go there at once."""
+        """Write the tracks to files at these offsets; later arrays are written there at once."""
         self._files, self._begins = files, tuple(begins)
         self._sums = [BlockSums(begin) for begin in begins]
         for track, (begin, size) in enumerate(zip(begins, self.sizes, strict=True)):
             data = self.buffers[track][:size].data
-            for at, stop in spans(begin, begin + size):  # a block is hashed while it is hot
+            for at, stop in spans(begin, begin + size):  # hash each block while it is in the cache
                 self._write(files, track, data[at - begin : stop - begin])
 
     def finish(self) -> Stored | None:
-        """The place in files of the piece, which is complete now; None if it is in memory."""
+        """Where the complete piece is stored; None if it is in memory."""
         files = self._files
         if files is None:
             return None
@@ -149,7 +149,7 @@ class Tracks:
 
 
 def is_whole(files: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
-    """Whether the tracks of a piece still match its checksums. Raises OutputError."""
+    """Whether the stored tracks of a piece still match its checksums. OutputError."""
     for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
         with cannot_write(files.paths[track]):
             sums = file_sums(files.files[track], begin, begin + size)
@@ -159,7 +159,7 @@ def is_whole(files: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
 
 
 HELD_BYTES = 48 << 20  # a larger piece goes to a spill
-_HELD_PIECES = 2  # in memory, with the one that is being made
+_HELD_PIECES = 2  # in memory, including the one being made
 
 
 class RunLink(Protocol):
@@ -176,7 +176,7 @@ class RunLink(Protocol):
 
 
 class Slots:
-    """Memory for segments of streams, which all processes of a run share."""
+    """Shared memory of all processes of a run, for segments of streams."""
 
     def __init__(self, count: int, size: int) -> None:
         self.count = count
@@ -188,9 +188,9 @@ class Slots:
 
 
 class Worker:
-    """Does the tasks that come over ``link``, one after the other.
+    """Does the tasks that come over ``link``, one by one.
 
-    ``slots`` is the memory for segments of streams, where there are several workers.
+    ``slots`` is the memory for segments of streams, if there are several workers.
     """
 
     def __init__(
@@ -200,12 +200,12 @@ class Worker:
         self._slots = slots
         self._link = link
         self._tasks: deque[coordinator.Task] = deque()
-        self._granted: deque[int] = deque()  # slots for the next segments of a stream
+        self._granted: deque[int] = deque()  # slots for the next segments of the stream
         self._at: PieceId = (0, 0)  # the piece that was begun last
         self._encoder = PartEncoder(job, counters, self._attend)
         self._joined: list[TrackFiles] = []  # by file
-        self._free: list[Tracks] = []  # which the next pieces reuse
-        self._held: dict[PieceId, Tracks] = {}  # complete pieces that wait for their place
+        self._free: list[Tracks] = []  # for the next pieces
+        self._held: dict[PieceId, Tracks] = {}  # complete pieces without a known place
         try:
             for name in job.joined:
                 self._joined.append(TrackFiles(job, name))
@@ -229,11 +229,11 @@ class Worker:
             files.close()
 
     def _file_of(self, piece: PieceId) -> TrackFiles:
-        """The joined files that get a piece."""
+        """The joined files that a piece belongs to."""
         return self._joined[self._job.file_of(piece[0])]
 
     def _attend(self) -> None:
-        """Act on messages in the middle of a task; new tasks are queued."""
+        """Handle messages in the middle of a task; new tasks are queued."""
         while (message := self._link.poll()) is not None:
             self._take(message)
 
@@ -242,8 +242,8 @@ class Worker:
             self._granted.append(message.slot)
         elif not isinstance(message, coordinator.StorePiece) or message.stored is not None:
             self._tasks.append(message)
-        # A piece that is no longer held went to a spill while this message was on its way. The run
-        # will get the event of that, and then have the piece copied from the spill.
+        # A piece that is no longer held was spilled while this message was on its way. The run will
+        # learn that from an event, and then have the piece copied from the spill.
         elif message.id in self._held:
             self._move(message.id, self._file_of(message.id), message.begins)
 
@@ -281,11 +281,11 @@ class Worker:
         self._complete(piece, tracks)
 
     def _encode_stream(self, task: coordinator.EncodePart) -> None:
-        """Read a stream. Its segments go to workers that have no work, or are encoded here."""
+        """Read a stream; encode its segments here, or hand them to idle workers."""
         part = self._job.parts[task.number]
         source = self._job.sources[part.source]
         stream = LineStream(source, part.end, self._job.options.max_document_bytes)
-        self._granted.clear()  # slots for an earlier stream, which has ended without them
+        self._granted.clear()  # leftover slots of an earlier stream
         lines = segment = 0  # before the segment; its number
         at, limit = task.at, task.limit
         with closing(stream):
@@ -295,7 +295,7 @@ class Worker:
                     continue
                 self._attend()
                 kept, shared = self._share(task.number, segment, blocks, lines)
-                begins, at = at, None  # only the run knows where the next piece begins
+                begins, at = at, None  # the place of the next piece is known only to the run
                 if kept is None:
                     lines += shared
                     continue
@@ -342,8 +342,8 @@ class Worker:
     def _begin(self, piece: PieceId, at: tuple[int, ...] | None) -> tuple[Piece, Tracks]:
         """A new piece and its tracks; ``at`` are their offsets in the joined files, if known."""
         self._at = piece
-        # A worker must not wait for the places of its pieces: the run may wait for a piece before
-        # them that takes long. So it makes room, and the piece that was held longest is spilled.
+        # A worker must not wait for places: an earlier piece elsewhere may take long. So it makes
+        # room by spilling the piece that it has held longest.
         if not self._free and len(self._held) >= _HELD_PIECES:
             first = next(iter(self._held))
             self._move(first, *self._new_spill(first))
@@ -373,17 +373,17 @@ class Worker:
         self._link.send(coordinator.PieceStored(piece, stored))
 
     def _overflow(self, tracks: Tracks, more: int) -> None:
-        """Put an unfinished piece into a spill if it would take too much memory."""
+        """Spill an unfinished piece if it would take too much memory."""
         if sum(tracks.sizes) + more > HELD_BYTES:
             tracks.store(*self._new_spill(self._at))
 
     def _new_spill(self, piece: PieceId) -> tuple[TrackFiles, tuple[int, ...]]:
-        """New files for a piece that has no place yet, and the offsets of its tracks there."""
+        """New files for a piece without a place, and the offsets of its tracks in them."""
         name = "{}{}-{}".format(SPILL, *piece)
         return TrackFiles(self._job, name, new=True), (0,) * len(self._job.tracks)
 
     def _copy(self, task: coordinator.StorePiece) -> None:
-        """Copy a piece from its spill. OutputError if it is not there as it was written."""
+        """Copy a piece from its spill into place. OutputError if the spill has changed."""
         stored, target, sums = task.stored, self._file_of(task.id), []
         assert stored is not None
         with closing(TrackFiles(self._job, stored.place)) as spill:
@@ -402,10 +402,10 @@ class Worker:
         self._link.send(coordinator.PieceStored(task.id, stored))
 
     def _sum(self, block: coordinator.SharedBlock) -> bytes:
-        """The checksum of a block; OutputError if its pieces have not written what is there.
+        """The checksum of a block; OutputError if the block is not what its pieces wrote.
 
-        It is read back, but the checksum is not simply of what is found: each share is compared
-        first with what was computed when its piece was encoded.
+        The block is read back, but hashing it alone would accept damage: first each share is
+        compared with the checksum computed when its piece was encoded.
         """
         begin, end = block.shares[0][0], block.shares[-1][1]
         files = self._joined[block.file]
@@ -441,22 +441,22 @@ def _blocks_in(memory: memoryview, blocks: Sequence[tuple[int, int]]) -> Iterato
         begin += length
 
 
-# Workers count what they have done in memory that they share with the run, which reads it. A count
-# may be a moment old; nothing but the display depends on it.
+# Workers count their work in memory shared with the run. There is no lock, so counts may be a
+# moment old; only the display depends on them.
 
 _SHOWN_SECONDS = 0.2  # between two snapshots
-# What a worker counts, in this order, under the names of SOURCE_COLUMNS and KEY_COLUMNS.
+# What a worker counts, in this order, with names from SOURCE_COLUMNS and KEY_COLUMNS.
 _NAMES = (
     *("bytes_read", "text_bytes", "documents", "tokens", "rejected"),
     *CHOSEN,
 )
 _COUNTS = len(_NAMES)
-_STAGES = ("read", "encode", "write")  # and the nanoseconds of each
-_PLACE = ("part", "source", "records_before", "record")  # being rendered, see `Counters.place`
+_STAGES = ("read", "encode", "write")  # whose nanoseconds are counted
+_PLACE = ("part", "source", "records_before", "record")  # see `Counters.place`
 
 
 def place_of(values: Any) -> list[int]:
-    """The numbers of _PLACE, as a worker has noted them last."""
+    """The last _PLACE that a worker has noted."""
     return list(values[-len(_PLACE) :])
 
 
@@ -469,20 +469,19 @@ class Counters:
         self._clock = time.perf_counter_ns()
 
     def place(self, part: int, source: int, before: int | None) -> None:
-        """Note the part and the source of the next records.
+        """Note where the next records come from, so that the run can name one if the worker dies.
 
-        ``before`` is the number of records of the source before them, None if not known.
-        ``limits`` notes the number of each record from there on, and 0 when none is rendered. The
-        run reads all this if the worker dies, and so can name the record.
+        ``before`` is the number of records before them in the source, None if unknown. ``limits``
+        notes the number of each record after that, and 0 while none is rendered.
         """
         self._values[-len(_PLACE) : -1] = part, source, -1 if before is None else before
 
     def start(self) -> None:
-        """Count time from now on."""
+        """Start timing."""
         self._clock = time.perf_counter_ns()
 
     def spent(self, stage: int) -> None:
-        """Count the time since the last call for a stage."""
+        """Add the time since the last call to a stage."""
         now = time.perf_counter_ns()
         self._values[_COUNTS + stage] += now - self._clock
         self._clock = now
@@ -499,7 +498,8 @@ class Meter:
     """Adds up the counts of all workers and shows them a few times a second."""
 
     def __init__(self, show: Show | None, bytes_total: int, workers: int) -> None:
-        # Plain memory without a lock, which a forked process inherits and a spawned one is sent.
+        # Plain memory without a lock: a forked process inherits it, a spawned one gets it by
+        # pickle.
         size = _COUNTS + len(_STAGES) + len(_PLACE)
         self.shared = [multiprocessing.RawArray("q", size) for _ in range(workers)]
         self._own = np.zeros(_COUNTS, np.int64)  # counts of the pieces of earlier runs
@@ -510,15 +510,15 @@ class Meter:
         self._shown = 0.0
 
     def add(self, pieces: Sequence[Piece], columns: Sequence[str]) -> None:
-        """Count pieces that an earlier run has made."""
+        """Count the pieces of an earlier run."""
         for count, name in enumerate(_NAMES):
-            # With several keys, documents are counted for the first, tokens for all of them.
+            # With several keys, count documents of the first one, but tokens of all.
             places = [n for n, column in enumerate(columns) if column == name]
             for place in places if name == "tokens" else places[:1]:
                 self._own[count] += sum(piece.total(place) for piece in pieces)
 
     def show(self, stage: str, *, now: bool = False) -> None:
-        """Show the counts, unless they were shown just before; ``now`` shows them in any case."""
+        """Show the counts, at most every _SHOWN_SECONDS; with ``now`` in any case."""
         if self._show is None:
             return
         clock = time.monotonic()

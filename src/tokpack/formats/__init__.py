@@ -1,4 +1,4 @@
-"""Datasets of token ids in formats of other programs: opened, written, converted."""
+"""Token ids in formats of other programs: read, write, convert."""
 
 from tokpack.formats.convert import ConvertResult, convert
 

@@ -58,7 +58,7 @@ def detect(name: str) -> str:
     FormatError for a format that cannot be read, UsageError if nothing tells the format.
     """
     if name.startswith(("http://", "https://")):
-        # The named file comes first: its signature decides, and looking for other files may fail.
+        # First the named file: its signature decides, and looking for other files may fail.
         with suppress(InputError):
             if form := _by_magic(_head(name)):
                 return form
@@ -67,7 +67,7 @@ def detect(name: str) -> str:
     prefix = prefix_of(name)
     if index := identity(idx_path(prefix)):
         head = _head(idx_path(prefix))[:HEADER_BYTES]
-        parse_header(head, index.size, idx_path(prefix))  # other programs' are refused by name
+        parse_header(head, index.size, idx_path(prefix))  # names foreign formats in its error
         return "mmap"
     if MMapIndexedDataset.exists(prefix):  # a virtual one
         return "mmap"
@@ -80,9 +80,9 @@ def detect(name: str) -> str:
     if form := streamed_format(name):
         return form
     raise UsageError(
-        f"{name}: nothing in this folder tells its format: neither {lists.STATE} of Hugging Face's "
-        "datasets, token_ids_part_0000.npy of open-instruct nor index.json of MosaicML's streaming "
-        "or litdata"
+        f"{name}: a folder of an unknown format: it has neither {lists.STATE} of Hugging Face's "
+        "datasets, nor token_ids_part_0000.npy of open-instruct, nor index.json of MosaicML's "
+        "streaming or of litdata"
     )
 
 
@@ -96,7 +96,7 @@ def _detect_file(name: str) -> str:
     if pointer := pointer_in(begin):
         raise InputError(f"{name}: this is {pointer}")
     form = _by_magic(begin)
-    # The first ids may look like the mark of an Arrow stream, or the number of llm.c.
+    # The first ids might look like the mark of an Arrow stream, or llm.c's magic number.
     is_told = form in ("npy", "parquet", "arrow") and not begin.startswith(lists.ARROW_STREAM)
     if not is_told and is_file(f"{name}.index"):
         return "datatrove"
@@ -104,11 +104,11 @@ def _detect_file(name: str) -> str:
         return form
     if name.endswith(".npy"):
         raise UsageError(
-            f"{name}: a .npy without numpy's header: say {option('from_', 'olmo')} if OLMo-core or "
-            f"dolma wrote it, else {option('from_', 'raw')}, {_AS_IN_IT}"
+            f"{name}: a .npy without numpy's header: give {option('from_', 'olmo')} if OLMo-core "
+            f"or dolma wrote it, else {option('from_', 'raw')}, {_AS_IN_IT}"
         )
     raise UsageError(
-        f"{name}: nothing in it tells its format; if it is token ids and nothing else, say "
+        f"{name}: unknown format; if it is token ids and nothing else, give "
         f"{option('from_', 'raw')}, {_AS_IN_IT}"
     )
 
@@ -192,7 +192,7 @@ def convert(
             f"({', '.join(EXPORTS)}), or another type of ids with {option('dtype')}"
         )
     if seq_length is not None and target != "bridge":
-        raise UsageError(f"only bridge packs documents, to which {option('seq_length')} belongs")
+        raise UsageError(f"{option('seq_length')} is only for bridge, which packs documents")
     with ExitStack() as stack:
         here = name
         if is_url(name) and source not in ("mmap", "neox"):
@@ -237,8 +237,8 @@ def convert(
         else:
             if opened.modes is not None:
                 raise UsageError(
-                    f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
-                    "sequence: only .bin/.idx has (mmap)"
+                    f"{opened.name}: is multimodal, but {target} cannot store the mode of each "
+                    "sequence: only .bin/.idx can (mmap)"
                 )
             if manifest := opened.manifest:
                 size = manifest.token_fact("vocab_size")

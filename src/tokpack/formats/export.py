@@ -35,13 +35,12 @@ if TYPE_CHECKING:
     from tokpack.progress import Show
 
 _BOUNDS_LOST = (
-    "the file does not tell where documents end: that is only seen by their EOD tokens, if they "
-    "have them"
+    "the file does not say where documents end: only their EOD tokens, if they have any, show it"
 )
 
 
 class Content:
-    """The content to be written: a dataset of any format, with ids of ``dtype``.
+    """The content to write: a dataset in any format, with ids of ``dtype``.
 
     FormatError if lengths and ids are not as the input says.
     """
@@ -66,7 +65,7 @@ class Content:
     def lengths(self) -> npt.NDArray[np.int32]:
         """Tokens of each sequence: read with the ids, if that saves a second read.
 
-        Otherwise, and if they are needed earlier, they are read, and so checked, before any id.
+        If they are needed earlier, they are read, and so checked, before any id.
         """
         if self._lengths is None:
             deque(self._with_lengths((part, part) for part in self.source.lengths()), maxlen=0)
@@ -104,7 +103,7 @@ class Content:
 
     def ids(self) -> Arrays:
         """All ids, as many as the lengths say. UsageError for one that does not fit the dtype."""
-        total = 0 if self._lengths is None else self.tokens  # 0: not known
+        total = 0 if self._lengths is None else self.tokens  # 0: unknown
         stage = ProgressStage(self._progress, "convert", total, "tokens")
         read_both = self.source.both if self._lengths is None else None
         done = 0
@@ -138,7 +137,7 @@ class Content:
             first += len(part)
 
     def labelled(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
-        """Ids, and for each its label, -100 if it is not trained, in parts."""
+        """Ids with labels, -100 for untrained ones, in parts."""
         for ids, tracks in self.with_tracks(*TRAINED_TRACKS):
             labels = tracks.get("labels", ids).astype(np.int64)
             if "mask" in tracks:
@@ -160,9 +159,9 @@ class Content:
             yield ids, dict(zip(tracks, values, strict=True))
 
     def _with_lengths(self, parts: Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> Arrays:
-        """The second of each pair; ``lengths`` are put together from the first, and known then.
+        """The second of each pair; the first ones are collected as ``lengths``.
 
-        FormatError if their number is not that of the input.
+        FormatError if their number is not the input's.
         """
         expected, count = self.source.sequences, 0
         lengths: npt.NDArray[np.int32] = self.new.scratch(expected, np.int32)
@@ -183,11 +182,11 @@ class Target(NamedTuple):
     """
 
     paths: Callable[[str], list[str]]
-    dtypes: tuple[str, ...]  # the allowed ones; the first is taken if the dataset's own is not
+    dtypes: tuple[str, ...]  # allowed ones; the first replaces others
     write: Callable[[list[BinaryIO], Content], list[str]]
-    holds: tuple[str, ...] = ()  # what it holds of tracks; of labels all, or which are trained
-    mask: Callable[[str], str] | None = None  # one more file, first, where there is a mask
-    documents: bool = True  # whether it has documents only, and no sequences in them
+    holds: tuple[str, ...] = ()  # the tracks it can hold; labels, or only which are trained
+    mask: Callable[[str], str] | None = None  # with a mask, one more file, the first
+    documents: bool = True  # has only documents, without sequences in them
 
 
 def _write_datatrove(files: list[BinaryIO], content: Content) -> list[str]:
@@ -208,7 +207,7 @@ def _write_olmo(files: list[BinaryIO], content: Content) -> list[str]:
 
 
 def _beside_mask(files: list[BinaryIO], count: int, content: Content) -> list[BinaryIO]:
-    """The files of ids, which are the last ``count``; if there is one more, it gets the mask."""
+    """The files of ids, the last ``count``; if there is one more, it gets the mask."""
     for mask in files[:-count]:
         mask.writelines(part.data for part in content.masks())
     return files[-count:]
@@ -260,7 +259,7 @@ def new_export(
 ) -> NewFiles:
     """The new files of an output; ``tracks`` are those of the dataset.
 
-    OutputError if there is a mask that would be taken for that of a new dataset without one.
+    OutputError if an existing mask would be taken for that of a new dataset without one.
     """
     paths = export_paths(target, output, tracks)
     mask = EXPORTS[target].mask

@@ -57,12 +57,12 @@ class ForeignDataset:
     notes: tuple[str, ...] = field(default=())  # what a user should know
     # A value for each id, in parts of any size: the tracks that docs/format.md describes.
     tracks: Mapping[str, Callable[[], Arrays]] = field(default_factory=dict)
-    # Lengths and ids of the same sequences, in parts, where neither is read without the other.
+    # Lengths and ids of the same sequences, in parts, if they can only be read together.
     both: Callable[[], Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]] | None = None
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file; InputError where it cannot be read."""
+    """The size of a file in bytes. InputError if it cannot be read."""
     with cannot_read(path):
         return os.path.getsize(path)
 
@@ -110,7 +110,7 @@ def parts_of(array: npt.NDArray[Any] | LazyTokens) -> Arrays:
 def open_datatrove(path: str) -> ForeignDataset:
     """A datatrove ``.ds`` file, with the ends of its documents in ``.ds.index``.
 
-    ``.ds.metadata`` tells the tokenizer, the bytes of an id and the number of ids. Without it the
+    ``.ds.metadata`` has the tokenizer, the bytes of an id and the number of ids. Without it the
     bytes of an id follow from the last end of a document. ``.ds.loss`` is a mask.
     """
     ends = map_file(f"{path}.index", np.dtype("<u8"))
@@ -175,7 +175,7 @@ def _check_count(path: str, index: str, count: int, dtype: np.dtype[Any]) -> Non
 
 
 def _datatrove_metadata(path: str) -> tuple[str, int | None, int | None]:
-    """The name of the tokenizer, bytes of an id and number of ids, as far as they are told."""
+    """The name of the tokenizer, bytes of an id and number of ids, if given."""
     if not os.path.exists(path):
         return "", None, None
     with open(path, "rb") as file:
@@ -192,13 +192,13 @@ def _datatrove_metadata(path: str) -> tuple[str, int | None, int | None]:
 
 
 def open_npy(path: str, eod: int | None) -> ForeignDataset:
-    """A numpy file: of one dimension, cut at each ``eod``, or of two, a document a row."""
+    """A numpy file: one dimension, cut at each ``eod``, or two, with one document per row."""
     try:
         ids: npt.NDArray[Any] = np.lib.format.open_memmap(path, "r")  # never loads a pickle
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     except Exception as error:  # the header is a Python literal: its parser raises many kinds
-        raise FormatError(f"{path}: not a right .npy file: {error}") from None
+        raise FormatError(f"{path}: not a valid .npy file: {error}") from None
     if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
         raise FormatError(
             f"{path}: holds {ids.dtype} in {ids.ndim} dimensions, expected integers in 1 or 2"
@@ -222,7 +222,7 @@ def open_raw(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
     """A file of ids and nothing else, as nanoGPT writes it; a document ends with ``eod``."""
     if dtype is None:
         raise UsageError(
-            f"{path}: a file without a header does not tell the type of its ids: add "
+            f"{path}: a file without a header does not say the type of its ids: add "
             f"{option('input_dtype', 'uint16')}, or whatever it was written with"
         )
     ids = map_file(path, raw_dtype(path, dtype))
@@ -233,12 +233,14 @@ def raw_dtype(path: str, dtype: str) -> np.dtype[Any]:
     """The type of the ids in a file without a header. UsageError if it has a header."""
     if map_file(path)[: len(NPY_MAGIC)].tobytes() == NPY_MAGIC:
         raise UsageError(
-            f"{path}: begins with numpy's header, so it is not raw: say {option('from_', 'npy')}"
+            f"{path}: begins with numpy's header, so it is not raw: give {option('from_', 'npy')}"
         )
     try:
         stored: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
-        raise UsageError(f"no type {dtype!r} of ids: uint16, int32 and so on") from None
+        raise UsageError(
+            f"{dtype!r} is not a type of ids; use uint16, int32 or another integer type"
+        ) from None
     return stored.newbyteorder("<")
 
 
@@ -278,8 +280,8 @@ def cut_at_eod(
     """The documents that end with ``eod``, or begin with it if it comes ``first``."""
     if eod is None:
         raise UsageError(
-            f"{path}: one run of {sum(map(len, ids()))} ids, which does not tell where documents "
-            f"end: add the id that ends one, such as {option('eod', 50256)} for GPT-2"
+            f"{path}: one run of {sum(map(len, ids()))} ids, which does not say where documents "
+            f"end: add the id that ends a document, such as {option('eod', 50256)} for GPT-2"
         )
     count = sum(len(bounds) for bounds in _document_ends(ids, eod, first=first))
     if count == 1 and not any((part == eod).any() for part in ids()):
@@ -298,7 +300,7 @@ def cut_at_eod(
 
 
 def _document_ends(ids: Callable[[], Arrays], eod: int, *, first: bool) -> Arrays:
-    """The ends of documents, in ids, some at a time; ids that are left at the end are one more."""
+    """The ends of documents, in ids, some at a time; leftover ids are one more document."""
     start = last = 0
     for part in ids():
         ends = np.flatnonzero(part == eod) + start

@@ -35,9 +35,7 @@ ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
 NAMES = ("input_ids", "tokens", "token_ids", "ids")  # columns that hold ids, the likeliest first
 MASKS = ("completion_mask", "assistant_masks", "assistant_mask")  # 1: trained
 BRIDGE = {"input_ids", "loss_mask", "seq_start_id"}
-ORDER = (
-    "tokpack_document"  # a column of ours beside them: which one of all documents each is, from 0
-)
+ORDER = "tokpack_document"  # our own column: the number of each document, from 0
 STATE = "state.json"
 _ROWS = 1024  # read at once
 
@@ -89,7 +87,7 @@ class _File:
 
 
 class _Part(NamedTuple):
-    """Some documents: their lengths [d], and for each id a value of each column."""
+    """Some documents: their lengths [d], and the values of each column, one per id."""
 
     lengths: npt.NDArray[Any]
     values: dict[str, npt.NDArray[Any]]
@@ -101,9 +99,9 @@ def open_parquet(path: str, column: str | None) -> ForeignDataset:
     try:
         file = arrow.parquet.ParquetFile(path, page_checksum_verification=True)
     except (OSError, ValueError, arrow.ArrowException) as error:
-        raise _broken(path, "not a right parquet file", error) from None
+        raise _broken(path, "not a valid parquet file", error) from None
     if file.metadata.num_rows < 0:
-        raise FormatError(f"{path}: not a right parquet file: it says it has less than no rows")
+        raise FormatError(f"{path}: not a valid parquet file: it has a negative number of rows")
     opened = _File(
         path,
         file.schema_arrow,
@@ -146,7 +144,7 @@ def open_arrow(path: str, column: str | None) -> ForeignDataset:
             batch.validate(full=True)  # nothing else checks the offsets of lists in a file
             counts, schema = counts + len(batch), batch.schema
     except (OSError, ValueError, arrow.ArrowException) as error:
-        raise _broken(path, "not a right Arrow file", error) from None
+        raise _broken(path, "not a valid Arrow file", error) from None
     if schema is None:
         raise FormatError(f"{path}: has no rows")
     opened = _File(path, schema, counts, lambda names: (batch.select(names) for batch in batches()))
@@ -170,14 +168,14 @@ def _data_files(folder: str) -> list[str]:
 
 
 def _broken(path: str, what: str, error: Exception) -> FormatError | InputError:
-    # Arrow reports many faults of a file as an OSError without a number.
+    # Arrow reports many faults of files as an OSError without errno.
     if getattr(error, "errno", None):
         return InputError(f"{path}: cannot be read: {error}")
     return FormatError(f"{path}: {what}: {error}")
 
 
 def _open_rows(file: _File, column: str | None) -> ForeignDataset:
-    """A document for each row, and what other columns tell about which ids are trained."""
+    """One document per row, and the mask or labels in other columns."""
     name = _column(file, column)
     columns = file.columns
     masks = [one for one in MASKS if one in columns]
@@ -196,7 +194,7 @@ def _open_rows(file: _File, column: str | None) -> ForeignDataset:
                 trained = np.where(part.values[mask] == 0, IGNORED, trained)
             yield ids, trained
 
-    note = "loss_mask is left out: only with seq_start_id is known what it is aligned to"
+    note = "loss_mask is left out: without seq_start_id its alignment is not known"
     return _opened(
         file,
         name,
@@ -223,7 +221,7 @@ def _opened(
 
 
 def _open_bridge(file: _File) -> ForeignDataset:
-    """The documents of packed rows, with their mask, in their original order if that is known."""
+    """The documents of packed rows, with their mask, in their original order if known."""
     order = [ORDER] if ORDER in file.columns else []
 
     def packed(*names: str) -> Iterator[tuple[npt.NDArray[np.int64], _Part]]:
@@ -249,7 +247,7 @@ def _open_bridge(file: _File) -> ForeignDataset:
 
 
 def _in_order(file: _File, parts: Iterator[tuple[npt.NDArray[np.int64], _Part]]) -> Iterator[_Part]:
-    """The documents by their numbers, each as soon as all before it have come. FormatError."""
+    """The documents in order of their numbers, each as soon as it can be given. FormatError."""
     numbers, held, following = np.zeros(0, np.int64), list[_Part](), 0
     for more, part in parts:
         numbers, held = np.append(numbers, more), [*held, part]
@@ -296,7 +294,7 @@ def _begins(file: _File, lengths: npt.NDArray[Any], row: int, lists: Any) -> npt
     if wrong.any() or empty.size:
         number = row + int(empty[0] if empty.size else rows[np.argmax(wrong)])
         raise FormatError(
-            f"{file.path}: seq_start_id of row {number} is not where documents begin: 0, and up"
+            f"{file.path}: seq_start_id of row {number} must begin with 0 and ascend inside the row"
         )
     begins: npt.NDArray[np.int64] = starts_of(lengths)[rows] + starts
     return begins
@@ -340,7 +338,7 @@ def _part(file: _File, names: list[str], row: int, batch: Any) -> _Part:
 
 
 def _without_padding(part: _Part) -> _Part:
-    """The part without the ids for which the attention mask, if there is one, is 0."""
+    """The part without ids with attention mask 0."""
     attention = part.values.pop("attention_mask", None)
     if attention is None or (attention != 0).all():
         return part
@@ -362,7 +360,7 @@ def _lengths(path: str, name: str, row: int, lists: Any) -> npt.NDArray[Any]:
 def _values(path: str, name: str, row: int, lists: Any) -> npt.NDArray[Any]:
     values = lists.flatten()
     if values.null_count:
-        raise FormatError(f"{path}: {name} has null among the ids in rows {row} and following")
+        raise FormatError(f"{path}: {name} has null among the ids in or after row {row}")
     numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return numbers
 
@@ -376,7 +374,7 @@ _DATA = "data-00000-of-00001.arrow"
 
 
 class _Documents(NamedTuple):
-    """Some whole documents: their lengths [d] and, for each id, its label."""
+    """Some whole documents: their lengths [d], ids and labels."""
 
     first: int
     lengths: npt.NDArray[np.int64]
@@ -400,10 +398,7 @@ def _documents(content: Content, about: int) -> Iterator[_Documents]:
         lengths = np.diff(content.ends[rows:end], prepend=begin)
         count = int(lengths.sum())
         if count > np.iinfo(np.int32).max:
-            raise UsageError(
-                f"{content.name}: document {end - 1} has too many tokens for a row of a file of "
-                "lists"
-            )
+            raise UsageError(f"{content.name}: document {end - 1} has too many tokens for one row")
         ids, labels = (np.concatenate(parts) for parts in zip(*pending, strict=True))
         taken = _Documents(rows, lengths, ids[:count], labels[:count])
         rows, begin, pending = end, begin + count, [(ids[count:], labels[count:])]
@@ -454,8 +449,8 @@ def arrow_paths(name: str) -> list[str]:
 def write_arrow(files: list[BinaryIO], content: Content) -> list[str]:
     """Write a folder of Hugging Face's datasets, with the columns that TRL and axolotl train on.
 
-    They are those that ``datasets`` makes of lists: ``input_ids`` int32, ``attention_mask`` int8
-    and, where there is a mask, ``labels`` int64 with -100.
+    As from ``datasets``: ``input_ids`` int32, ``attention_mask`` int8 and, if there is a mask,
+    ``labels`` int64 with -100.
     """
     arrow = pyarrow()
     data, info, state = files
@@ -472,7 +467,7 @@ def write_arrow(files: list[BinaryIO], content: Content) -> list[str]:
     info.write(b"{}")
     facts: dict[str, Any] = {
         "_data_files": [{"filename": _DATA}],
-        "_fingerprint": identity.hexdigest(),  # by which datasets knows results of ``map`` again
+        "_fingerprint": identity.hexdigest(),  # by which datasets caches results of ``map``
         "_format_columns": None,
         "_format_kwargs": {},
         "_format_type": None,
@@ -487,17 +482,17 @@ def bridge_paths(name: str) -> list[str]:
     """The files of a packed dataset of Megatron-Bridge. UsageError for a name that it refuses."""
     if not name.endswith(".idx.parquet"):
         raise UsageError(
-            f"{name}: Megatron-Bridge knows packed datasets by their names: NAME.idx.parquet"
+            f"{name}: Megatron-Bridge recognizes packed datasets by the name NAME.idx.parquet"
         )
     return [f"{name.removesuffix('.idx.parquet')}.metadata.json", name]
 
 
 def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
-    """Write documents packed into rows, best-fit, or one a row without ``seq_length``.
+    """Write documents packed into rows, best-fit, or one per row without ``seq_length``.
 
-    Megatron-Bridge cuts the last token of each document in a row, so a row has room for
-    ``seq_length`` tokens that are followed by another. A column of our own, which it passes over,
-    has the number of each document. UsageError for a document that does not fit.
+    Megatron-Bridge drops the last token of each document in a row, so a row has room for
+    ``seq_length`` tokens besides these. A column of our own, which it ignores, has the number of
+    each document. UsageError for a document that does not fit.
     """
     arrow = pyarrow()
     metadata, data = files
@@ -507,7 +502,7 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
     if most > room:
         raise UsageError(
             f"{content.name}: document {int(lengths.argmax())} has {most + 1} tokens, more than "
-            f"{room} and its last: raise {option('seq_length')}, or encode with a length limit"
+            f"{room} plus its last: raise {option('seq_length')}, or encode with a length limit"
         )
     schema = _schema(input_ids="i4", loss_mask="i1", seq_start_id="i4", **{ORDER: "i8"})
     fills, most_in_row, lost, written = list[int](), 0, 0, 0
@@ -557,7 +552,7 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
 
 
 def best_fit(sizes: npt.NDArray[np.int64], room: int) -> list[list[int]]:
-    """Rows of numbers: the largest is placed first, in the row with the least room that it fits in.
+    """Rows of item numbers: the largest item first, into the fullest row with room for it.
 
     ``sizes`` [n] are at most ``room``; negative ones are left out. Numbers ascend in a row, and
     rows by their first.

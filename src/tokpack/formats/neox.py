@@ -1,4 +1,4 @@
-"""Ids and labels in .bin/.idx files beside each other, as in GPT-NeoX.
+"""Ids and labels in separate .bin/.idx files, as in GPT-NeoX.
 
 Its ``preprocess_data_with_chat_template.py`` writes P_document and P_label_document (and
 P_reward_document, with a number for each document): all are int32, labels are not shifted, and -100
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokpack.formats.foreign import Arrays
 
 
-# Other programs tell by labels which tokens are trained: -100 does not count. Value i of a mask, or
+# In other programs labels say which tokens are trained: -100 does not count. Value i of a mask, or
 # of labels, belongs to token i, not shifted, as in tokpack's own tracks.
 
 IGNORED = -100  # the label of a token that is not trained
@@ -56,7 +56,7 @@ class _Cutter:
         while missing > 0:
             part = next(self._parts, None)
             if part is None:
-                raise FormatError(f"{self._name}: {missing} values are missing: it is cut off")
+                raise FormatError(f"{self._name}: cut off: {missing} values are missing")
             parts.append(part[:missing])
             self._rest, missing = part[missing:], missing - len(part)
         filled = [part for part in parts if len(part)] or parts[:1]
@@ -68,8 +68,8 @@ def tracks_of_labels(
 ) -> Mapping[str, Callable[[], Arrays]]:
     """The track for labels beside ids: a mask, if each is the id or -100, else labels.
 
-    ``pairs`` returns ids and labels in parts, from the beginning each time; they are read once
-    here. FormatError for a label of more than 32 bits.
+    ``pairs`` returns ids and labels in parts, from the beginning on each call; here they are read
+    once. FormatError for a label of more than 32 bits.
     """
     for ids, labels in pairs():
         if labels.size and not _LABELS.min <= labels.min() <= labels.max() <= _LABELS.max:
@@ -81,9 +81,9 @@ def tracks_of_labels(
 
 
 def shifted(mask: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
-    """A mask [n] for the tokens that predict: value i tells whether i + 1 is trained.
+    """A mask [n] for predicting tokens: value i says whether token i + 1 is trained.
 
-    ``ends`` int64 [D] are the ends of documents; the last token of a document predicts none.
+    ``ends`` int64 [D] are the ends of documents; the last token of a document predicts nothing.
     """
     moved = np.zeros(len(mask), np.int8)
     moved[:-1] = mask[1:]
@@ -147,7 +147,7 @@ def open_neox(name: str) -> ForeignDataset:
             )
         first += len(one)
     if not np.array_equal(text.doc_idx, labels.doc_idx):  # type: ignore[arg-type]
-        raise FormatError(f"{labels.name}: has other documents than {text.name}")
+        raise FormatError(f"{labels.name}: its documents differ from those of {text.name}")
     rewards = f"{base}_reward_document"
     left_out = (f"{rewards} is left out: add it as a column of the table of documents",)
     return replace(

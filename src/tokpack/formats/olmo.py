@@ -1,11 +1,12 @@
 """Token ids as dolma and OLMo-core have them: ``X.npy``, raw, and ``X.csv.gz`` for documents.
 
 In spite of its name X.npy has no numpy header. A line of X.csv.gz begins with ``start,end``, in
-ids; dolma adds the id of the document, its file and its line. OLMo-core reads the lines where X.npy
-lies on a store; on a disk it ends a document at each EOS instead.
+ids; dolma adds the document's id, file and line. OLMo-core reads these lines if X.npy is on a
+store; on a disk it ends a document at each EOS instead.
 
-open-instruct names ids token_ids_part_0000.npy and so on, with a mask beside each: a byte for each
-id, 1 where it is trained, in labels_mask_part_0000.npy. It cuts its parts at 1 GiB, documents too.
+open-instruct has ids in token_ids_part_0000.npy and so on, each with a mask
+labels_mask_part_0000.npy: a byte for each id, 1 if it is trained. It cuts parts at 1 GiB, even
+inside documents.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def open_olmo(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
     for part in parts:
         if part.dtype != parts[0].dtype:
             raise FormatError(
-                f"{path}: its parts hold {parts[0].dtype} and {part.dtype}: say which with "
+                f"{path}: its parts hold {parts[0].dtype} and {part.dtype}: give one with "
                 f"{option('input_dtype')}"
             )
         if part.tracks.keys() != parts[0].tracks.keys():
@@ -117,7 +118,7 @@ def _open_part(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
         try:
             ends = np.fromiter(_ends(index, size_of(path)), np.int64)
         except (EOFError, zlib.error, csv.Error) as error:
-            raise FormatError(f"{index}: not a right .csv.gz file: {error}") from None
+            raise FormatError(f"{index}: not a valid .csv.gz file: {error}") from None
         opened = cut_at_ends(path, index, ends, raw_dtype(path, dtype) if dtype else None)
     else:
         opened = open_raw(path, dtype, eod)
@@ -153,9 +154,8 @@ def checked_ids(content: Content) -> Arrays:
     """All ids. UsageError if a document does not end with the EOD."""
     if content.eod is None:
         raise UsageError(
-            f"{content.name}: OLMo-core ends a document at each EOD, and nothing says which id "
-            f"that is here: add it with {option('eod')}, or make it with `tokpack encode "
-            "--append-eod`"
+            f"{content.name}: OLMo-core ends a document at each EOD, and its id is not known here: "
+            f"add it with {option('eod')}, or encode with `tokpack encode --append-eod`"
         )
     begin, ends = 0, content.ends
     for ids in content.ids():
@@ -165,7 +165,7 @@ def checked_ids(content: Content) -> Arrays:
             number = int(np.searchsorted(ends, wrong[0]))
             raise UsageError(
                 f"{content.name}: document {number} does not end with the EOD {content.eod}, by "
-                "which OLMo-core knows where documents end: make it with `tokpack encode "
+                "which OLMo-core finds where documents end: encode with `tokpack encode "
                 f"--append-eod`, or give the right {option('eod')}"
             )
         yield ids
@@ -173,7 +173,7 @@ def checked_ids(content: Content) -> Arrays:
 
 
 def write_documents(file: BinaryIO, ends: npt.NDArray[np.int64]) -> int:
-    """Write the begins and ends of documents. Returns how many have no ids and are left out.
+    """Write begins and ends of documents. Returns how many were left out, without ids.
 
     ``ends`` int64 [D], in ids, ascending.
     """

@@ -1,6 +1,4 @@
-"""What a dataset contains and what a tokenizer is, in figures and plots, for terminals and
-pages.
-"""
+"""Figures and plots of datasets and tokenizers, for terminals and pages."""
 
 from tokpack.look.page import PAGE_KIND, page
 from tokpack.look.stats import CrossDuplicates, DuplicateFinder, Stats, hash_documents, stats

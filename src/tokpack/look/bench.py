@@ -1,4 +1,4 @@
-"""tokpack beside the other libraries that are installed here, on texts of the user."""
+"""Compare tokpack with other installed libraries, on the user's texts."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _RUNS = 3  # processes of each library
 class LibraryTrial:
     """A library on the same texts, in one thread of processes of its own.
 
-    ``construction`` is processor seconds until it has encoded a letter. ``first`` is the speed on
-    the first 10 MB, each text once, and ``later`` that on the rest, 0 if there is none, in MB (10^6
-    bytes) of text a processor second. All are medians over the runs. ``same_ids`` tells whether the
-    ids are tokpack's. ``failure`` is the reason why there are no figures.
+    ``construction`` is processor seconds until it has encoded one letter. ``first`` is the speed on
+    the first 10 MB, each text once, and ``later`` on the rest (0 if none), in MB (10^6 bytes) of
+    text per processor second. All are medians over runs. ``same_ids``: the ids equal tokpack's.
+    ``failure`` says why there are no figures.
     """
 
     library: str
@@ -59,7 +59,7 @@ def bench(
     names = list(dict.fromkeys(["tokpack", *(libraries or filter(find_spec, LIBRARIES))]))
     for name in names:
         if name not in LIBRARIES:
-            raise UsageError(f"{name} is no library that is measured: {', '.join(LIBRARIES)}")
+            raise UsageError(f"{name} is not a library that bench knows: {', '.join(LIBRARIES)}")
     with tempfile.TemporaryDirectory(prefix="tokpack-bench-") as folder:
         work = Path(folder)
         library_of(tokenizer).save(str(work / "tokenizer.json"))

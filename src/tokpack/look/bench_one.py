@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Documents = Sequence[bytes]
-    # Two functions: documents in the form that the library takes, and the ids of that.
+    # Two functions: convert documents for the library, and encode these.
     Library = tuple[Callable[[Documents], Any], Callable[[Any], Any]]
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"  # for snaptokens and fastokens, which have no other way
-FIRST = 10_000_000  # bytes of text that count as the first ones
+FIRST = 10_000_000  # bytes of text that count as "first"
 BLOCK = 1 << 20
 
 
@@ -156,8 +156,7 @@ def _used() -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measure processor seconds until a tokenizer has encoded a letter, of the first 10 MB, and
-    later.
+    """Measure processor seconds: to the first letter, for the first 10 MB, and later.
 
     Prints ``construction``, ``first`` and ``later``, the last two with the ``bytes`` of their
     texts and the seconds in the ``system``; ``ids`` is the sha256 of all ids as uint32.

@@ -40,7 +40,7 @@ def few_text(names: Sequence[str]) -> str:
 
 
 def size_text(dataset: MMapIndexedDataset) -> str:
-    """The size of a dataset's tokens on disk; of a view, which has none, that of its own files."""
+    """The size of a dataset's tokens on disk; for a view, of its own files."""
     if dataset.view is None:
         return bytes_text(dataset.token_count * dataset.dtype.itemsize)
     paths = manifest_path(dataset.path_prefix), selection_path(dataset.path_prefix)
@@ -54,7 +54,7 @@ def tokenizer_name(tokenizer: Mapping[str, Any] | None) -> str:
 
 
 def dataset_facts(dataset: MMapIndexedDataset, tokenizer: str) -> dict[str, str]:
-    """The figures of a dataset for which nothing of it is read."""
+    """The figures of a dataset that need no pass over it."""
     view_of = few_text(bases(dataset))
     return {
         "documents": f"{dataset.documents:,}",
@@ -97,7 +97,7 @@ def facts(stats: Stats) -> dict[str, str]:
         "bytes per token": _UNKNOWN if ratio is None else f"{ratio:.3f}",
         "vocabulary": _UNKNOWN if size is None else f"{size:,}",
         "different ids": _share(stats.frequency.used, size or 0),
-        "entropy": f"{stats.frequency.entropy:.2f} bits a token",
+        "entropy": f"{stats.frequency.entropy:.2f} bits per token",
         "documents without tokens": _share(stats.empty, stats.documents),
         "duplicate documents": _share(dup.documents, stats.documents),
         "tokens in duplicates": _share(dup.tokens, stats.tokens),
@@ -122,18 +122,20 @@ def labels(datasets: Sequence[Stats]) -> list[str]:
 
 
 def warnings(stats: Stats) -> list[str]:
-    """Figures that may be caused by a fault of the data, in words."""
+    """Figures that may be caused by faulty data, in words."""
     lines = []
     if stats.outside:
         lines.append(f"{counted(stats.outside, 'token')} outside the vocabulary")
-    if stats.eods and stats.eods.inside:
+    if stats.eods and stats.eods.inside and not stats.roles:  # in chats it may end a turn
         document, position = stats.eods.examples[0]
         lines.append(
             f"{counted(stats.eods.inside, 'EOD token')} inside documents, the first in document "
             f"{document} at token {position}"
         )
     if stats.eods and 0 < stats.eods.without < stats.documents - stats.empty:
-        lines.append(f"{counted(stats.eods.without, 'document')} without EOD, the others have it")
+        lines.append(
+            f"{counted(stats.eods.without, 'document')} without EOD, though others have it"
+        )
     return lines
 
 
@@ -141,9 +143,9 @@ def warnings(stats: Stats) -> list[str]:
 class Table:
     """A table of a report, for a terminal or a page.
 
-    ``bars`` has a share of 1 for each row, drawn in the column ``SHARE``: the share that stands
-    there, or that of the highest count. The column ``texts`` has text of the data. ``kind`` is its
-    class in the style sheet.
+    ``bars`` are lengths from 0 to 1 for each row, drawn in the column ``SHARE``: the share there,
+    or the count relative to the highest. The column ``texts`` has text from the data. ``kind`` is
+    its class in the style sheet.
     """
 
     kind: str
@@ -219,11 +221,11 @@ def role_table(stats: Stats) -> Table | None:
     return Table(
         "roles",
         "roles",
-        "a token is of the turn in which it begins",
+        "a token belongs to the turn in which it begins",
         ("role", "tokens", "trained", "share"),
         [
             [
-                role or "outside of turns",
+                role or "outside turns",
                 f"{tokens:,}",
                 _share(trained, tokens),
                 percent(tokens, stats.tokens),
@@ -235,7 +237,7 @@ def role_table(stats: Stats) -> Table | None:
 
 
 def trained_table(stats: Stats) -> Table | None:
-    """What is trained of the first documents; None if that is all of them."""
+    """The trained text of the first documents; None if everything is trained."""
     if not stats.trained_texts:
         return None
     return Table(

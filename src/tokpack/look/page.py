@@ -1,4 +1,4 @@
-"""Figures of datasets as one page of HTML that needs no other file: to read, print and send."""
+"""Figures of datasets as one self-contained page of HTML: to read, print and send."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def curves_page(title: str, unit: str, curves: Sequence[Curve]) -> str:
 def _whole(command: str, title: str, body: Html) -> str:
     """A page of a command. It loads nothing: no link, no font.
 
-    All text is escaped, and the page itself forbids browsers to load anything, or to run a script
-    other than its own.
+    All text is escaped, and the page forbids browsers to load anything, or to run scripts other
+    than its own.
     """
     script = shared("tables.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -196,7 +196,7 @@ def _tokens(datasets: Sequence[Stats]) -> Html:
 
 
 def blend_figures(mixture: Mixture, named: Callable[[str], object] = str) -> Html:
-    """A mixture of a blend; ``named`` makes of the prefix of a dataset what is shown."""
+    """A mixture of a blend; ``named`` turns a dataset's prefix into what is shown."""
     usage, ends = mixture.usage, _first_ends(mixture)
     rows = [
         [
@@ -230,7 +230,7 @@ def blend_figures(mixture: Mixture, named: Callable[[str], object] = str) -> Htm
 
 def _first_ends(mixture: Mixture) -> list[int | None]:
     """The sample at which each dataset begins its second epoch; None if it does not."""
-    from tokpack.samples.blend.blended import blend_order  # only blends need this room
+    from tokpack.samples.blend.blended import blend_order  # needed only for blends
 
     size, order = mixture.samples, blend_order(mixture.phases)
     lengths = [mixture.epoch_samples(portion) for portion in mixture.portions]
@@ -243,9 +243,9 @@ def _first_ends(mixture: Mixture) -> list[int | None]:
     ]
 
 
-# What a notebook shows of an object: a table and a picture, and the style of the pages for these.
+# HTML for notebooks: a table and a picture, in the style of the pages.
 
-_CHEAP_SEQUENCES = 2_000_000  # the lengths of up to so many are read
+_CHEAP_SEQUENCES = 2_000_000  # lengths are read only up to this many
 _NOTEBOOK = """
   & { padding: .7rem .7rem .1rem; border-radius: 10px; }
   h2 { font-weight: 700; }
@@ -257,7 +257,7 @@ _NOTEBOOK = """
 
 
 def notebook(thing: object) -> str | None:
-    """Stats, a manifest, a dataset, samples or a blend as HTML; None where it cannot be drawn."""
+    """Stats, a manifest, a dataset, samples or a blend as HTML, or None if it cannot be drawn."""
     from tokpack.dataset import Manifest, MMapIndexedDataset
     from tokpack.look.stats import Stats
     from tokpack.samples import BlendedDataset, GPTDataset
@@ -275,7 +275,7 @@ def notebook(thing: object) -> str | None:
     }
     try:
         [brief] = [brief(thing) for kind, brief in kinds.items() if isinstance(thing, kind)]
-    except (TokpackError, OSError, ValueError):  # it is closed, or broken: its repr is shown
+    except (TokpackError, OSError, ValueError):  # closed or broken: its repr is shown
         return None
     sheet = shared("page.css").replace(":root", "&").replace("body {", "& {")
     wrapped = Html(f"<style>{'.tokpack' * 3} {{{sheet}{_NOTEBOOK}}}</style>")

@@ -24,7 +24,7 @@ SERIES = 10  # colours in the page's style
 
 
 class Html(str):
-    """Text that is HTML already. All other text is escaped when it becomes a part of it."""
+    """Text that is HTML already. All other text is escaped when added to it."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ def tiles(facts: Iterable[tuple[str, object]]) -> Html:
 
 
 def none(text: str) -> Html:
-    """The words if there is nothing to show."""
+    """The text for "nothing to show"."""
     return tag("p", text, class_="none")
 
 
@@ -90,7 +90,7 @@ def legend(names: Iterable[tuple[int, object]]) -> Html:
     return tag("p", *(tag("span", key(*named)) for named in names), class_="legend")
 
 
-WIDTH, HEIGHT = 440, 250  # so that its text can be read on a phone
+WIDTH, HEIGHT = 440, 250  # small enough to be readable on a phone
 LEFT, RIGHT, TOP, BOTTOM = 52, 16, 12, 42
 
 Point = tuple[float, float]
@@ -234,7 +234,7 @@ def sparkline(values: Sequence[float], label: str) -> Html:
 # The plots of reports and pages: lengths of documents, frequencies of tokens, curves.
 
 _MOST_TICKS = 8
-_MOST_POINTS = 600  # if a curve has more, the highest and lowest point of each stretch are drawn
+_MOST_POINTS = 600  # of longer curves, the highest and lowest point per stretch are drawn
 
 
 def length_plot(names: Sequence[str], datasets: Sequence[Stats | LengthStats]) -> Html:
@@ -273,9 +273,7 @@ def zipf_plot(names: Sequence[str], datasets: Sequence[Stats]) -> Html:
 
 
 class Curve(NamedTuple):
-    """Points, x ascending, and how they are drawn, see Plot.line; the name "" accompanies another
-    curve.
-    """
+    """Points, x ascending, and their style, see Plot.line; name "" for a companion curve."""
 
     name: str
     points: Sequence[Point]
@@ -284,7 +282,7 @@ class Curve(NamedTuple):
 
 
 def curves_plot(title: str, unit: str, curves: Sequence[Curve]) -> Html:
-    """Curves over steps, with round ticks. Nothing where there is no point."""
+    """Curves over steps, with round ticks; nothing without points."""
     drawn = [(curve, thinned(curve.points)) for curve in curves if curve.points]
     if not drawn:
         return Html()
@@ -297,9 +295,7 @@ def curves_plot(title: str, unit: str, curves: Sequence[Curve]) -> Html:
 
 
 def _curve_axis(values: Sequence[float], title: str, least: float = 0.0) -> Axis:
-    """From the lowest value to the highest, with ticks at least ``least`` apart; those are the ends
-    where no two round numbers lie between.
-    """
+    """An axis over all values with round ticks ``least`` apart; else ticks at both ends."""
     low, high = min(values), max(values)
     places = list(dict.fromkeys((low, high)))
     if 1e-300 < high - low < math.inf:
@@ -312,7 +308,7 @@ def _curve_axis(values: Sequence[float], title: str, least: float = 0.0) -> Axis
 def epochs_plot(
     names: Sequence[str], phases: Sequence[Phase], size: int, lengths: Sequence[float]
 ) -> Html:
-    """How often each dataset of a blend is passed through, over its ``size`` samples.
+    """The epochs of each dataset of a blend, over its ``size`` samples.
 
     ``lengths`` are the samples of one epoch of each.
     """
@@ -338,7 +334,7 @@ def number_text(value: float) -> str:
 
 
 def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
-    """The highest and lowest point of each stretch of a long curve, so that no spike is lost."""
+    """The highest and lowest point per stretch of a long curve, so that no spike is lost."""
     if len(points) <= most:
         return list(points)
     heights, size, result = [y for _, y in points], -(-2 * len(points) // most), []
@@ -352,7 +348,7 @@ def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
 def _length_axis(bins: Sequence[Bin]) -> Axis:
     low = min(_log(one.begin) for one in bins)
     high = max(_log(one.end) for one in bins)
-    if high - low < 4:  # a length or two alone would fill the plot
+    if high - low < 4:  # one or two lengths would fill the plot
         low, high = max(math.floor(low) - 2, 0 if low >= 0 else -1), math.ceil(high) + 2
     first, last = math.ceil(low), math.floor(high)
     step = max(1, -(-(last - first) // _MOST_TICKS))

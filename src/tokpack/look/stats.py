@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Ends = npt.NDArray[np.int64]
 
 
-CHUNK_BYTES = 1 << 22  # larger than in other passes, because each chunk has a count for every id
+CHUNK_BYTES = 1 << 22  # larger than elsewhere: each chunk has a count for every id
 _BLOCK = 1 << 18  # tokens that are counted at a time, so that their 64-bit copies stay in the cache
 _MOST_IDS = 1 << 22  # ids counted one by one; no tokenizer has more
 EXAMPLES = 20
@@ -44,9 +44,9 @@ class Counts:
     """What one pass finds, in all tokens or in some.
 
     counts       int64 [ids]  how often each id occurs
-    outside      tokens whose id is negative or too large to be one
+    outside      tokens with a negative or too large id
     inner_eods   EOD tokens that do not end their document
-    inner        the first documents with such, and the position of the first in each
+    inner        the first documents with such, and the position of the first one in each
     without_eod  documents with tokens that do not end with EOD
     """
 
@@ -84,7 +84,7 @@ def count_tokens(
 
     ``ends`` are the tokens before each document, and of all documents at the end: int64 [documents
     + 1]. Returns the counts, and uint64 [documents], the upper half of the ``tokens_xxh3`` of each
-    document. Memory is the hashes, a count for each id, and two chunks a thread, whatever the
+    document. Memory is for the hashes, a count for each id, and two chunks per thread, whatever the
     length of documents. InputError if a file cannot be read.
     """
     result = Counts(np.zeros(min(vocab_size or 0, _MOST_IDS), np.int64))
@@ -125,7 +125,7 @@ class _ShardScan:
         self._first = first
         self._eod = eod
         self._hashes = hashes[first : first + len(self.starts)]
-        self._state = xxhash.xxh3_128()  # of a document that continues in the next chunk
+        self._state = xxhash.xxh3_128()  # for a document that continues in the next chunk
 
     def __call__(self, at: int, block: ByteBlock) -> Counts:
         """Count the tokens of a chunk and hash the documents that lie in it; called in any
@@ -146,7 +146,7 @@ class _ShardScan:
         return counts
 
     def hash_across(self, at: int, block: ByteBlock) -> None:
-        """Hash the documents that lie in several chunks, which must come in order."""
+        """Hash documents that span several chunks, which must come in order."""
         width = self.dtype.itemsize
         begin, end = at // width, (at + len(block)) // width
         # A document that began before this chunk and has tokens in it.
@@ -168,7 +168,7 @@ class _ShardScan:
         self._state.update(np.ascontiguousarray(tokens).data)
 
     def _count_eods(self, counts: Counts, tokens: npt.NDArray[Any], begin: int, eod: int) -> None:
-        """Find EOD tokens inside of documents, but only if the counts show that there are some."""
+        """Find EOD tokens inside documents, if the counts show that there are any."""
         low = int(np.searchsorted(self.stops, begin, side="right"))
         high = int(np.searchsorted(self.stops, begin + len(tokens), side="right"))
         filled = self.stops[low:high][self.stops[low:high] > self.starts[low:high]]
@@ -188,7 +188,7 @@ class _ShardScan:
 
 
 def _count(tokens: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
-    """How often each id occurs, up to the largest one, and how many values are no ids."""
+    """How often each id occurs, up to the largest one, and the number of invalid ids."""
     counts, outside = np.zeros(0, np.int64), 0
     for start in range(0, len(tokens), _BLOCK):
         block = tokens[start : start + _BLOCK]
@@ -224,9 +224,9 @@ class DuplicateGroup:
 class Duplicates:
     """Documents equal to an earlier one, token for token.
 
-    documents  how many there are: what a removal of duplicates would take away
+    documents  how many there are: what deduplication would remove
     tokens     their tokens
-    groups     different texts that occur more than once
+    groups     distinct texts that occur more than once
     examples   the groups that waste the most tokens
     """
 
@@ -247,7 +247,7 @@ class CrossDuplicates:
 class DuplicateFinder:
     """Compares the documents of several datasets by their hashes, 16 bytes for each.
 
-    This has a meaning only if all datasets have the same tokenizer.
+    Meaningful only if all datasets have the same tokenizer.
     """
 
     def __init__(self) -> None:
@@ -282,9 +282,8 @@ def find_duplicates(
 ) -> Duplicates:
     """Group documents by their 64-bit hash; empty ones do not count.
 
-    ``lengths`` are their tokens. Two different documents have the same hash once in 2^64 pairs:
-    with a billion documents, one such pair is expected in 37 datasets. The examples are compared
-    token by token.
+    ``lengths`` are their tokens. Different documents have the same hash in one of 2^64 pairs: with
+    a billion documents, that is one pair in 37 datasets. Examples are compared token by token.
     """
     order = np.argsort(hashes, kind="stable")
     order = order[lengths[order] > 0]
@@ -347,7 +346,7 @@ class Frequency:
     top       the most frequent ones
     zipf      (rank, count), ranks spread evenly on a logarithmic scale
     coverage  how many of the most frequent ids make up 50, 90 and 99 percent of all tokens
-    entropy   bits a token, of the distribution of ids
+    entropy   bits per token, of the distribution of ids
     """
 
     used: int
@@ -369,7 +368,7 @@ class Eods:
 
 @dataclass(frozen=True)
 class Packed:
-    """Samples that best-fit packing makes, and the share of them that is filled.
+    """The samples of best-fit packing, and how full they are.
 
     ``cut`` sequences are longer than a sample.
     """
@@ -383,13 +382,12 @@ class Packed:
 class Stats:
     """The figures of one dataset; what is not known is None.
 
-    ``empty`` counts documents in the index without a token, ``outside`` ids that no vocabulary
-    has, or that the dataset's does not; ``shared`` is what other datasets have too.
-    ``trained`` counts the tokens that are, where a mask or labels say it, ``trained_texts`` are
-    what is trained of the first documents with a mask, by their numbers. ``roles`` has of each role
-    in conversations (name, tokens, trained tokens). ``truncated`` conversations were cut to length
-    when they were encoded; ``packed`` is known where somebody has packed the dataset. ``view_of``
-    are the datasets that a view selects documents of.
+    ``empty`` counts documents without tokens in the index, ``outside`` ids outside the vocabulary;
+    ``shared`` is what other datasets have too. ``trained`` counts trained tokens, if a mask or
+    labels say which are; ``trained_texts`` are the trained texts of the first documents with a
+    mask, by number. ``roles`` has (name, tokens, trained tokens) for each role in conversations.
+    ``truncated`` conversations were cut when they were encoded; ``packed`` is set by
+    ``with_packing``. ``view_of`` are the datasets under a view.
     """
 
     prefix: str
@@ -498,7 +496,7 @@ def stats(
 
 
 def _trained_texts(dataset: MMapIndexedDataset, spelling: Spelling) -> Iterator[tuple[int, str]]:
-    """What is trained of the first documents, by their numbers; nothing without a mask."""
+    """The trained texts of the first documents, by number; none without a mask."""
     mask = dataset.mask
     if mask is None:
         return
@@ -536,7 +534,7 @@ def _bytes_per_token(
     counts: npt.NDArray[np.int64],
     eod: int | None,
 ) -> float | None:
-    """From the manifest, or else from a vocabulary in which each token has its own bytes."""
+    """Bytes per token by the manifest, or by a vocabulary with the bytes of each token."""
     ratio = bytes_per_token(dataset)
     if ratio is not None or spelling is None or spelling.table is None:
         return ratio

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenizerFacts:
-    """The facts about a tokenizer; None means that its kind has no such thing.
+    """The facts about a tokenizer; None for what its kind does not have.
 
-    ``unused`` ids below ``vocab_size`` stand for nothing. ``pattern`` and ``normalizer`` are "" if
-    the tokenizer has none. ``files`` are the names of those that it was read from, ``notes`` what a
-    user should know about how they were read.
+    ``unused`` ids below ``vocab_size`` have no token. ``pattern`` and ``normalizer`` are "" if
+    there is none. ``files`` are the names of its files, ``notes`` what a user should know about how
+    they were read.
     """
 
     name: str
     files: tuple[str, ...]
     kind: str
-    model: str  # the algorithm that turns a word into ids
+    model: str  # the algorithm from words to ids
     native: bool
     why_not_native: str
     pattern: str | None
@@ -52,7 +52,7 @@ class TokenizerFacts:
     vocab_size: int
     merges: int | None
     unused: int | None
-    whole_words: bool  # whether a word that is a token becomes this without merging
+    whole_words: bool  # a word that is a token is not merged
     special: dict[str, int]
     special_in_text: str  # "text" or "encode", by default
     eod: tuple[str, int] | None
@@ -128,7 +128,7 @@ def _with_bytes(model: str, byte_fallback: bool) -> str:
 
 
 def _described(node: Any, children: str) -> str:
-    """The types of the steps of a tokenizer.json, and the expressions that they split by."""
+    """The types of the steps in a tokenizer.json, and their splitting expressions."""
     if not isinstance(node, dict):
         return ""
     if node.get("type") == "Sequence":
@@ -175,9 +175,8 @@ class Texts(NamedTuple):
 class TokenizerTrial:
     """The result of a trial: are the ids right, how fast, how many bytes per token.
 
-    ``difference`` is "" if the ids are those of the reference, None if the tokenizer is itself
-    that. Speeds are MB (10^6 bytes) of text a second on one core, with an empty and a full word
-    cache.
+    ``difference`` is "" if the ids equal the reference's, None if the tokenizer is the reference.
+    Speeds are MB (10^6 bytes) of text per second on one core, with an empty and a full word cache.
     """
 
     text_bytes: int
@@ -207,7 +206,7 @@ def read_texts(
 
 
 def _first(source: Source, keys: Sequence[str], most: int) -> Iterator[list[bytes]]:
-    """The values of the keys of each record, until the texts under the first are ``most`` bytes."""
+    """The values of the keys of each record, up to ``most`` bytes under the first key."""
     for part in make_parts([source], ways=1):
         with closing(read(source, part, keys)) as batches:
             for batch in batches:
@@ -228,7 +227,7 @@ def _cut(text: bytes, size: int) -> bytes:
 
 
 def sample_texts(most: int) -> Texts:
-    """Text that every machine has: the sources of Python's library, and lines in many scripts."""
+    """Text on every machine: the sources of Python's library, and lines in many scripts."""
     texts = ["".join(_SCRIPTS[i:] + _SCRIPTS[:i]).encode() for i in range(len(_SCRIPTS))]
     size = sum(map(len, texts))
     for path in sorted(glob.glob(os.path.join(os.path.dirname(os.__file__), "*.py"))):
@@ -309,7 +308,7 @@ def compare_with_transformers(tokenizer: Tokenizer, texts: Texts) -> Comparison:
             f"{option('check')} needs the package transformers: pip install transformers"
         ) from None
     if not tokenizer.files:
-        raise UsageError(f"tokenizer {tokenizer.name} has no files that transformers reads")
+        raise UsageError(f"tokenizer {tokenizer.name} has no files that transformers can read")
     file = next(iter(tokenizer.files.values()))
     theirs: Any
     try:
@@ -320,9 +319,9 @@ def compare_with_transformers(tokenizer: Tokenizer, texts: Texts) -> Comparison:
             theirs = transformers.AutoTokenizer.from_pretrained(
                 file.parent, local_files_only=True, trust_remote_code=False
             )
-    except Exception as error:  # it may be of any class, and have many lines
+    except Exception as error:  # of any class, perhaps with many lines
         raise UsageError(
-            f"transformers {transformers.__version__} does not read {file}: {message(str(error))}"
+            f"transformers {transformers.__version__} cannot read {file}: {message(str(error))}"
         ) from None
     documents = [str(texts.data[begin:end].data, "utf-8") for begin, end in texts.spans.tolist()]
     added = sorted({*theirs.get_added_vocab(), *tokenizer.special_ids})

@@ -28,7 +28,7 @@ Sample = dict[str, npt.NDArray[Any]]  # the arrays of a sample, or of a batch, b
 
 
 if TYPE_CHECKING:
-    MapStyle = TorchDataset[Sample]  # for type checkers, since a DataLoader takes this type
+    MapStyle = TorchDataset[Sample]  # for type checkers: DataLoader expects this type
 else:
     MapStyle = object  # so that torch need not be loaded
 
@@ -64,8 +64,8 @@ class Batch(NamedTuple):
 class Assembler:
     """Makes the arrays of batches as ``settings`` say; ``eod`` is the token that ends documents.
 
-    ``joined`` is that of the order: whether the documents of a sample are one running text. The
-    memory of a batch that is no longer referenced is reused.
+    ``joined`` comes from the order: whether the documents of a sample are one running text. Memory
+    of batches that are no longer referenced is reused.
     """
 
     def __init__(self, settings: Settings, eod: int | None, *, joined: bool) -> None:
@@ -119,7 +119,7 @@ class Assembler:
             batch.cu_seqlens,
             batch.max_seqlen,
         )
-        if self._pad is not None:  # the arrays above still see the padding, as in Megatron
+        if self._pad is not None:  # only now: as in Megatron, the arrays above see the padding
             padding = batch.text[places] == self._pad
             row, column = np.nonzero(padding)
             batch.text[places[row], column] = 0
@@ -130,9 +130,9 @@ class SampleDataset(ABC, MapStyle):
     """A map-style dataset of ``_size`` samples that are written into the arrays of a batch."""
 
     has_labels = False  # whether labels are other than its tokens
-    group = 1  # how many consecutive samples belong together
+    group = 1  # consecutive samples that belong together
     _size: int
-    _kind = ""  # the words in messages before the number of samples
+    _kind = ""  # for messages, before the number of samples
 
     @abstractmethod
     def empty(self, samples: int, *, labels: bool = False) -> Batch:
@@ -171,13 +171,11 @@ class SampleDataset(ABC, MapStyle):
 
     def _number(self, index: SupportsIndex) -> int:
         if isinstance(index, slice):
-            raise TypeError(
-                "a slice of samples is asked for as batch(range(...)), which stacks them"
-            )
+            raise TypeError("samples cannot be sliced: use batch(range(...)), which stacks them")
         try:
             number = as_integer(index)
         except TypeError:
-            raise TypeError(f"samples are numbered from 0: {index!r} is no number") from None
+            raise TypeError(f"samples are numbered from 0: {index!r} is not a number") from None
         if not -self._size <= number < self._size:
             raise IndexError(f"sample {number} of {self._kind}{self._size}")
         return number % self._size
@@ -186,7 +184,7 @@ class SampleDataset(ABC, MapStyle):
 def attention_mask(cu_seqlens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     """A dense mask from ``cu_seqlens`` (int32 [..., S + 1]): bool [..., 1, S, S], S * S bytes each.
 
-    True if token i must not attend to token j, because that is later or in another document, as in
+    True if token i must not attend to token j, which is later or in another document, as in
     Megatron.
     """
     length = cu_seqlens.shape[-1] - 1

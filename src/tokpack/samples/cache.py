@@ -1,9 +1,9 @@
-"""Arrays that an order needs, kept in a folder under names made from what decides them.
+"""Arrays of orders, kept in a folder under names that follow from what determines them.
 
-An entry is NAME.ARRAY.npy for each array, and NAME.json, which gets its name last: it has the kind
-and the settings of the arrays, and the XXH3-128 of each of the other files. The content of an entry
-is a function of its name alone, so any process on any machine writes the same bytes. That is why no
-lock is needed for correctness.
+An entry is a file NAME.ARRAY.npy for each array, and NAME.json, renamed last, with the kind and
+settings of the arrays and the XXH3-128 of the other files. The content of an entry is a function of
+its name, so any process on any machine writes the same bytes, and no lock is needed for
+correctness.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _digest(value: Any) -> str:
 
 
 def versioned(digits: str) -> str:
-    """The form of a fingerprint in files and messages, which begins with its version."""
+    """A fingerprint as in files and messages, with its version first."""
     return f"v{FINGERPRINT_VERSION}:{digits}"
 
 
@@ -57,21 +57,21 @@ def identify(value: Any) -> str:
 
 
 VERSION = 2
-_WAIT_SECONDS = 1800.0  # for another process that builds the same; then it is built here, too
-_LEFT_SECONDS = 86400.0  # an unfinished file that is older was left by a crash
+_WAIT_SECONDS = 1800.0  # for another process that builds the same; then build it here too
+_LEFT_SECONDS = 86400.0  # an older unfinished file was left by a crash
 
 _log = logging.getLogger(__name__)
 _logged: set[str] = set()
-_verified: set[tuple[str, int, int, int]] = set()  # files whose checksums were compared here
+_verified: set[tuple[str, int, int, int]] = set()  # files verified by this process
 
 
 class CacheError(TokpackError):
-    """A file does not have the content that its name promises; the message says why. Internal."""
+    """A file without the content that its name promises; the message says why. Internal."""
 
 
 @dataclass(frozen=True)
 class ChunkedArray:
-    """An array that is made in parts: ``chunks`` are its rows, in order, and are read only once."""
+    """An array made in parts: ``chunks`` are its rows, in order, and are read only once."""
 
     name: str
     dtype: np.dtype[Any]
@@ -80,7 +80,7 @@ class ChunkedArray:
 
     @classmethod
     def of(cls, name: str, array: npt.NDArray[Any]) -> ChunkedArray:
-        """An array that is in memory already."""
+        """A ChunkedArray for an array in memory."""
         return cls(name, array.dtype, array.shape, (array,))
 
     def array(self) -> npt.NDArray[Any]:
@@ -131,11 +131,11 @@ class CacheEntry:
 class IndexCache:
     """A folder of entries, each named by the key of its arrays.
 
-    The key is the XXH3-128 of the canonical JSON of ``kind``, the format version and ``settings``;
-    these contain the fingerprint of the data and every setting that decides the arrays. An entry
-    with another key, or with a file that is missing, truncated or damaged, is never used: it is
-    built again and replaced, which is logged. The checksum of an array is compared when a process
-    opens its file for the first time, at some GB/s.
+    The key is the XXH3-128 of the canonical JSON of ``kind``, the format version and ``settings``,
+    which contain the fingerprint of the data and every setting that affects the arrays. An entry
+    with another key, or with a missing, truncated or damaged file, is never used: it is rebuilt and
+    replaced, with a log message. A process compares the checksum of an array when it first opens
+    its file, at some GB/s.
 
     Any number of processes may request the same at once. On a file system with locks one builds
     while the others wait; elsewhere each may build, and all write the same bytes. If no file can be
@@ -146,9 +146,7 @@ class IndexCache:
         self.folder = os.fspath(folder)
 
     def path(self, kind: str, settings: Mapping[str, Any]) -> str:
-        """The path of the JSON for these arrays, whether it exists or not. If it exists, all files
-        do.
-        """
+        """The path of the JSON for these arrays, which may not exist. If it does, all files do."""
         return os.path.join(self.folder, f"{kind}-{_digest([kind, VERSION, settings])}.json")
 
     def entry(
@@ -156,8 +154,8 @@ class IndexCache:
     ) -> CacheEntry:
         """The arrays of ``settings``, read-only and mapped; built and written if they do not exist.
 
-        ``build`` returns them as parts, which are written while they are made; it may be called
-        twice. Its errors are passed on, and leave nothing behind.
+        ``build`` returns them in parts, which are written as they are made; it may be called twice.
+        Its errors are passed on, and leave no files behind.
         """
         began = time.perf_counter()
         path = self.path(kind, settings)
@@ -192,14 +190,14 @@ def _write(
 ) -> None:
     """Write all files of an entry, each whole or not at all; the JSON gets its name last.
 
-    Unfinished files of killed processes are removed from the folder, of any entry: those of a
-    living process were written to lately.
+    Old unfinished files of any entry are removed from the folder: those of living processes are
+    recent.
     """
     for name in glob(f"{escape(os.path.dirname(path))}/*.????????{UNFINISHED}"):
         with suppress(OSError):
             if time.time() - os.stat(name).st_mtime > _LEFT_SECONDS:
                 os.unlink(name)
-    unique = os.urandom(4).hex()  # without locks, others may write the same entry now
+    unique = os.urandom(4).hex()  # without locks, others may be writing the same entry
     sums, paths = {}, []
     with AtomicFiles() as files:
         for part in parts:
@@ -229,7 +227,7 @@ def _open(path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
         facts = read_object(path, missing=CacheError, wrong=CacheError)
         here = canonical_json([facts.get("kind"), facts.get("settings")])
         if here != canonical_json([kind, settings]):
-            raise CacheError(f"{path}: is of other settings than its name says")
+            raise CacheError(f"{path}: has other settings than its name says")
         if facts.pop("checksum", None) != _digest(facts):
             raise CacheError(f"{path}: its checksum is wrong")
         arrays = {}
@@ -251,9 +249,7 @@ def _open(path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
 
 @contextmanager
 def _turn(path: str) -> Iterator[bool]:
-    """Wait until no other process builds ``path``. Yields whether one may have made it
-    meanwhile.
-    """
+    """Wait while another process builds ``path``. Yields whether it may exist now."""
     folder, name = os.path.split(path)
     lock = os.path.join(folder, f".{name}.lock")
     with turn(lock, _WAIT_SECONDS) as waited:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LEVELS = ("token", "character")
 
-_FIM = 4  # separates its random numbers from those of the orders, which have 0 to 3
+_FIM = 4  # the purpose of its random numbers; the orders have 0 to 3
 _PERMUTE, _SUFFIX_FIRST, _FIRST_CUT, _SECOND_CUT = range(4)
 
 
@@ -48,10 +48,10 @@ class FIM:
     parts, so that a cut may lie within a token. A piece that is not UTF-8, because the sample
     begins or ends in a character, is cut between tokens.
 
-    A sample keeps its length: what is too much at its end is cut off, what is missing is
-    ``pad_id`` (0 without one), whose labels do not count. With ``split_id``, a token between the
-    files of a repository, a document that has it is rearranged with probability ``rate``, and then
-    each of its files by itself with probability ``fragment_rate``.
+    A sample keeps its length: excess tokens at its end are cut off, missing ones become ``pad_id``
+    (or 0), whose labels do not count. ``split_id`` is a token between the files of a repository: a
+    document with it is rearranged with probability ``rate``, and then each of its files by itself
+    with probability ``fragment_rate``.
     """
 
     prefix_id: int
@@ -75,7 +75,7 @@ class FIM:
             if value is not None and not (isinstance(value, int) and 0 <= value < 2**31):
                 raise UsageError(f"FIM: {name} is {value!r}, expected 0 to 2**31 - 1")
         if len(set(ids.values())) < len(ids):
-            raise UsageError(f"FIM: {ids}: they must be three tokens")
+            raise UsageError(f"FIM: {ids}: they must be three different tokens")
         if self.level not in LEVELS:
             raise UsageError(f"FIM: level is {self.level!r}, expected {' or '.join(LEVELS)}")
         if (self.tokenizer is None) == (self.level == "character"):
@@ -93,12 +93,12 @@ class FIM:
                 raise UsageError(f"fim has no setting {name!r}; it has {', '.join(defaults)}")
         for name, default in defaults.items():
             if default is MISSING and name not in values:
-                raise UsageError(f"fim needs {name}, the number of a token")
+                raise UsageError(f"fim needs {name}, a token id")
         return cls(**values)
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """All that decides the tokens, as plain values."""
+        """Everything that determines the tokens, as plain values."""
         tokenizer = None if self.tokenizer is None else self.tokenizer.fingerprint
         numbers = (self.prefix_id, self.middle_id, self.suffix_id, self.split_id, self.pad_id)
         rates = float(self.rate), float(self.spm_rate), float(self.fragment_rate)
@@ -117,7 +117,7 @@ class FillInTheMiddle:
         self._capacity = capacity
         self._key = key
         self._pad = 0 if fim.pad_id is None else fim.pad_id
-        self._local = threading.local()  # each thread needs its own encoder
+        self._local = threading.local()  # an encoder for each thread
 
     def __reduce__(self) -> tuple[type[FillInTheMiddle], tuple[Any, ...]]:
         return type(self), (self._fim, self._eod, self._capacity, self._key)
@@ -209,7 +209,7 @@ class FillInTheMiddle:
         encoder: Encoder | None = getattr(self._local, "encoder", None)
         if encoder is None:
             assert self._fim.tokenizer is not None
-            # Special tokens were decoded to their text, and are encoded as themselves again.
+            # Special tokens were decoded to text, and become themselves again.
             encoder = self._fim.tokenizer.encoder(
                 dtype="int32", append_eod=False, special_tokens="encode"
             )

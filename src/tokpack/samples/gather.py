@@ -1,4 +1,4 @@
-"""The tokens of rows, which the native core copies out of a dataset."""
+"""The tokens of rows, copied out of a dataset by the native core."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 
-# Tokens on a store are requested before they are needed, all at once, in few requests.
+# Tokens on a store are requested ahead, all at once, in few requests.
 
-AHEAD_BYTES = 64 << 20  # about so many bytes of samples are requested in advance
-MOST_AHEAD = 32  # and no more batches than this
+AHEAD_BYTES = 64 << 20  # about this many bytes of samples are requested ahead
+MOST_AHEAD = 32  # batches at most
 
 _MOST_FILES = 1 << 14
-_files: dict[Cell, str] = {}  # the files of cells that this process has found in the cache
+_files: dict[Cell, str] = {}  # cached files known to this process
 
 Numbers = TypeVar("Numbers", bound="Sequence[int]")
 
 
 class BlockFetch:
-    """Spans that are read from copies of whole blocks in the local cache.
+    """Spans read from copies of whole blocks in the local cache.
 
-    A block is copied once for all processes. Each span comes with the range [first, end) of tokens
-    of the .bin that is its block.
+    A block is copied once for all processes. Each span has its block, the range [first, end) of
+    tokens in the .bin.
     """
 
     def __init__(self, spans: Iterable[tuple[Span, int, int]]) -> None:
@@ -77,7 +77,7 @@ class BlockFetch:
 
 
 def _cut(span: Span, first: int, end: int) -> Iterator[tuple[Cell, int, int]]:
-    """The cells of a span's block that have its bytes: (cell, first byte in it, bytes)."""
+    """The cells with the bytes of a span: (cell, first byte in it, bytes)."""
     width, stored = span.tokens.dtype.itemsize, span.tokens.stored
     at, stop = span.begin * width, (span.begin + span.length) * width
     while at < stop:
@@ -103,16 +103,15 @@ def _kept_bytes(cell: Cell, at: int, size: int) -> bytes:
             data = os.pread(file.fileno(), size, at)
             if len(data) == size:
                 return data
-    _files.pop(cell, None)  # the cache has removed it, to make space for others
+    _files.pop(cell, None)  # the cache has removed it to make space
     stored, begin, _ = cell
     return read(stored, begin + at, begin + at + size)
 
 
 def asked_ahead(samples: Any, batches: Iterable[Numbers]) -> Iterable[Numbers]:
-    """The same lists of sample numbers, each given after the next ones were requested from the
-    store.
+    """The same lists of sample numbers, each after the next ones were requested.
 
-    ``samples`` is a GPTDataset or a blend; on disks nothing needs to be requested.
+    ``samples`` is a GPTDataset or a blend. Only data on a store are requested.
     """
     return _asking(samples, batches) if getattr(samples, "on_store", False) else batches
 
@@ -128,17 +127,15 @@ def _asking(samples: Any, batches: Iterable[Numbers]) -> Iterator[Numbers]:
     yield from coming
 
 
-_MOST_ASKED = 256  # requests that are kept; older ones are probably not needed any more
+_MOST_ASKED = 256  # requests to keep; older ones are probably no longer needed
 
 
 class Gatherer:
     """Copies the tokens of rows out of ``dataset``; rows are checked before they are read.
 
-    With ``track`` the values of that track are copied instead; float16 as their bits.
-
-    ``blocks``, int64 [B + 1], are the first sequences of the blocks of the order, if it has any:
-    then whole blocks of a dataset on a store are read, and kept in the cache. Rows begin at
-    multiples of ``multiple`` in a sample.
+    With ``track`` the values of that track are copied instead, float16 as bits. ``blocks``, int64
+    [B + 1], are the first sequences of the order's blocks, if any: then whole blocks of a dataset
+    on a store are read and cached. Rows begin at multiples of ``multiple`` in a sample.
     """
 
     def __init__(
@@ -151,15 +148,15 @@ class Gatherer:
         self._dataset = dataset
         self._track, self._multiple = track, multiple
         self._view = view = dataset.view
-        # For a view the datasets under it are read, and there no block lies in one place.
+        # For a view, the datasets under it are read, and no block is in one place there.
         self._blocks = blocks if view is None else None
         self._starts = dataset.starts if view is None else view.base.starts
         self._shard = dataset.shard if view is None else view.base.open
         self._on_store = dataset.on_store
         self._asked: dict[bytes, Fetch | BlockFetch] = {}
-        # One shard is opened now, several when they are needed.
+        # A single shard is opened now, several on demand.
         alone = len(self._starts) == 2 and not self._on_store
-        # For a view of one shard the core looks up sequences, if every document is one.
+        # For a view of one shard the core maps sequences, if every document is one sequence.
         looks_up = alone and view is not None and view.is_simple
         self._file = None
         if alone and (view is None or looks_up):
@@ -273,7 +270,7 @@ class Gatherer:
 
 
 def _broken(dataset: MMapIndexedDataset, sequence: int, first: int, count: int) -> Exception:
-    """The error that reading a row raises, which tells what is wrong with it."""
+    """The error from reading a row, which says what is wrong with it."""
     try:
         if sequence >= 0:
             dataset.get(sequence, first, count)

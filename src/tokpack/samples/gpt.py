@@ -1,4 +1,4 @@
-"""Samples of one dataset for training a language model, by their number."""
+"""Samples of one dataset for training a language model, by number."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class GPTDataset(SampleDataset):
 
     With ``packing`` the pieces of a sample are separate documents, as with ``document_boundaries``.
 
-    It is a map-style dataset, as torch's DataLoader takes it, and needs no torch. A pickle of it
-    holds the settings and the path, no data.
+    It is a map-style dataset for torch's DataLoader, but does not need torch. Its pickle contains
+    settings and path, no data.
 
     ``dataset`` is an MMapIndexedDataset or its prefix. Its tracks, if it has any, decide which
     labels count, see LossTracks: a mask and weights multiply ``loss_mask``, labels take the place
@@ -65,19 +65,18 @@ class GPTDataset(SampleDataset):
 
     The stateless order has no end: sample k depends on the data, the split, ``seq_length``,
     ``add_extra_token`` and ``seed``, and on nothing else; the length is that of ``epochs`` (1), or
-    ``samples``, and changing it moves no sample. In every epoch each token comes at most once.
+    ``samples``, and changing it moves no sample. In an epoch each token occurs at most once.
 
-    The order "stateless-blocks" has the same properties, and takes samples that follow each other
-    from the same 256 megabytes, for data on a store or a slow disk; see BlockOrder.
+    The order "stateless-blocks" has the same properties, and takes consecutive samples from the
+    same 256 megabytes, for data on a store or a slow disk; see BlockOrder.
 
-    The other orders are those of programs of the Megatron family, bit by bit, see MegatronOrder:
+    The other orders are those of programs of the Megatron family, bit for bit, see MegatronOrder:
     their samples do depend on ``samples``, and there may be more of them.
 
-    ``tokens`` are those of the chosen part of ``dataset``; ``samples_per_epoch`` how many samples
-    there are until a token comes a second time; ``limit`` how many there are at most, None in the
-    stateless orders, which have no end. ``packing_stats`` says what best-fit packing, or one
-    document a sample, made of the data, ``cached`` where the order's arrays are mapped from, both
-    None without.
+    ``tokens`` are those of the chosen part of ``dataset``; ``samples_per_epoch`` is the number of
+    samples before a token occurs again; ``limit`` is the largest number of samples, None in the
+    stateless orders, which have no end. ``packing_stats`` is the result of packing documents,
+    ``cached`` the file that the order's arrays are mapped from; both may be None.
 
     UsageError for a request that cannot be met, InputError for a dataset that is missing or has
     no tokens.
@@ -161,11 +160,10 @@ class GPTDataset(SampleDataset):
         return batch.at(0), rows
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Those of the first ``samples`` samples that have tokens of any of ``sequences``, in
-        order.
+        """The numbers of the samples below ``samples`` with tokens of ``sequences``, in order.
 
         The stateless orders compute them by their inverse, in a pass over the lengths for each
-        epoch; with packing and in the orders of other programs every sample is located.
+        epoch; with packing, and in orders of other programs, every sample is located.
         """
         return self._order.find(sequences, samples)
 
@@ -203,15 +201,12 @@ class GPTDataset(SampleDataset):
 
     @property
     def fingerprint(self) -> str:
-        """An identity of all that decides the tokens of sample k: a version, 32 hexadecimal
-        digits.
-        """
+        """The identity of everything that determines samples: a version, 32 hex digits."""
         names = ["order", "seed", "seq_length", "extra", "packing"]
         if self.limit is not None:
             names += ["epochs", "samples", "drop_last"]
         deciding = {name: getattr(self._settings, name) for name in names}
-        # An option that is off is left out. So samples keep their fingerprint when tokpack gets a
-        # new option.
+        # Options that are off are left out, so that a new option of tokpack changes no fingerprint.
         if self._settings.fim is not None:
             deciding["fim"] = self._settings.fim.identity
         if self._settings.pad_id is not None:
@@ -233,7 +228,7 @@ class GPTDataset(SampleDataset):
     _repr_html_ = drawn
 
     def _check_tracks(self) -> None:
-        """Raise UsageError for options that need labels which are the tokens themselves."""
+        """Raise UsageError for options that require the tokens as labels."""
         tracks, settings = self._tracks, self._settings
         for name in ("fim", "pad_id"):
             if tracks.label_dataset is not None and getattr(settings, name) is not None:
@@ -242,8 +237,8 @@ class GPTDataset(SampleDataset):
                 )
         if settings.fim is not None and tracks.names:
             raise UsageError(
-                f"{self.path_prefix}: fim moves tokens away from their {' and '.join(tracks.names)}"
-                f": leave it out, or let all tokens count with {option('loss', 'all')}"
+                f"{self.path_prefix}: fim moves tokens, and their {' and '.join(tracks.names)} "
+                f"would not move with them: leave it out, or give {option('loss', 'all')}"
             )
         if settings.pad_id is not None and self.has_labels:
             raise UsageError(
@@ -252,7 +247,7 @@ class GPTDataset(SampleDataset):
             )
 
     def _untrained(self, stats: PackingStats) -> PackingStats:
-        """Count the answers that are cut off so early that no token of the rest is trained."""
+        """Count the answers without a trained token after they were cut."""
         begin, end = self._range
         lengths = self.dataset.sizes[begin:end]
         ends = self.dataset.tokens_in(0, begin) + np.cumsum(lengths, dtype=np.int64)
@@ -296,7 +291,8 @@ class GPTDataset(SampleDataset):
             begin, end = map(as_integer, self._settings.sequences or (0, count))
             if not 0 <= begin < end <= count:
                 raise UsageError(
-                    f"{self.path_prefix}: sequences {begin} to {end} of {count}: there are none"
+                    f"{self.path_prefix}: sequences {begin} to {end} of {count}: expected at least "
+                    "one"
                 )
             return begin, end
         parts = self._settings.ranges(dataset)

@@ -51,10 +51,10 @@ class MicroBatches:
     """The sample numbers of every micro batch of one rank: a batch sampler, in torch's words.
 
     A step takes the next ``micro_batch_size * world_size`` samples; rank r takes the r-th
-    ``micro_batch_size`` of them. So any number of steps takes a contiguous range of samples, and
-    which samples a run has seen does not depend on its number of ranks. Samples at the end that do
-    not fill a step are left out. If several ``workers`` make the micro batches of a rank in turn,
-    worker w makes the w-th and every ``workers``-th after it.
+    ``micro_batch_size`` of them. So steps take a contiguous range of samples, and which samples a
+    run has seen does not depend on its number of ranks. Samples that do not fill the last step are
+    left out. If several ``workers`` make the micro batches of a rank in turn, worker w makes the
+    w-th and every ``workers``-th after it.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class MicroBatches:
 class WholeBatches:
     """A dataset of batches: ``WholeBatches(ds)[numbers]`` is ``ds.batch(numbers)``.
 
-    Some times faster with torch's DataLoader than samples, which it would copy one by one::
+    Several times faster with torch's DataLoader than single samples, which it copies one by one::
 
         DataLoader(WholeBatches(dataset), batch_size=None, sampler=batches, num_workers=4)
     """
@@ -133,30 +133,28 @@ class SampleIterator(IterableStyle[B]):
 
         load=lambda batches: DataLoader(dataset, batch_sampler=batches, num_workers=4)
 
-    or, faster, with WholeBatches. Without ``load`` batches are made in this process, one after the
-    other; with ``prefetch`` a thread makes so many ahead, which hides the time that a disk takes.
-    The state counts what was handed out, not what was fetched ahead. It may be loaded with another
-    rank, world size or micro batch size: the samples go on where the run stopped. ResumeError where
-    the dataset has other samples than those consumed; the later weights of a blend may differ, see
-    ``fingerprint_at``.
+    or, faster, with WholeBatches. Without ``load`` batches are made in this process, one by one;
+    with ``prefetch`` a thread makes that many ahead, to hide disk latency. The state counts batches
+    handed out, not batches made ahead. It can be loaded with another rank, world size or micro
+    batch size: samples continue where the run stopped. ResumeError if the dataset's samples differ
+    from those consumed; later weights of a blend may differ, see ``fingerprint_at``.
 
-    ``iter()`` goes on where the iterator is: after a ``break``, ``load_state_dict`` or
-    ``consumed_samples``. After the end (a StopIteration) it begins a new pass, with sample 0, so a
-    loop over it may be a loop over epochs; a state that is saved there says so too. ``next()``
-    begins no new pass.
+    ``iter()`` continues where the iterator is: after a ``break``, ``load_state_dict`` or
+    ``consumed_samples``. After the end (a StopIteration) it begins a new pass, with sample 0, so
+    loops can be epochs; a state saved there says so too. ``next()`` does not begin a new pass.
 
     It is an iterable dataset for torch's DataLoader too::
 
         DataLoader(SampleIterator(dataset, 8), batch_size=None, num_workers=4)
 
-    Workers share the micro batches, which come in the same order, pass after pass. They are copies
-    of this object, and have read ahead when a loop is left: the next pass begins where this object
-    is, and the position is the state of torchdata's StatefulDataLoader.
+    Workers share the micro batches, which come in the same order, pass after pass. Workers are
+    copies of this object, and have read ahead when a loop ends early: the next pass begins at this
+    object's position, and the real position is in the state of torchdata's StatefulDataLoader.
     """
 
-    _begin: int  # in a worker: the position of the object that it is a copy of
+    _begin: int  # in a worker: the position of the original
     _consumed: int
-    _ended: bool  # whether a pass has ended, so that iter() begins the next
+    _ended: bool  # the pass has ended, so iter() begins the next
 
     def __init__(
         self,
@@ -170,16 +168,16 @@ class SampleIterator(IterableStyle[B]):
         prefetch: int = 0,
     ) -> None:
         if not hasattr(dataset, "fingerprint") or not hasattr(dataset, "__len__"):
-            advice = "has no samples: give a GPTDataset, or the train of open_blend"
+            advice = "has no samples: give a GPTDataset, or open_blend(...).train"
             if isinstance(dataset, str):
                 advice = f"is a name: give the samples, as GPTDataset({dataset!r}, sequence_length)"
             elif hasattr(dataset, "train"):
-                advice = "has several datasets: give one, as its .train"
+                advice = "has several datasets: give one, such as its .train"
             raise UsageError(f"{dataset!r} {advice}")
         group = getattr(dataset, "group", 1)
         if micro_batch_size % group:
             raise UsageError(
-                f"micro_batch_size is {micro_batch_size}, and {group} samples belong together: "
+                f"micro_batch_size is {micro_batch_size}, but {group} samples belong together: "
                 f"give a multiple of {group}"
             )
         if prefetch < 0:
@@ -200,9 +198,9 @@ class SampleIterator(IterableStyle[B]):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[SampleIterator[B]]:
-        """The class that torch's DataLoader sees: when it asks, this is an iterable dataset.
+        """The class that torch's DataLoader sees: an IterableDataset.
 
-        Torch is not imported for this, and may be imported after this object was made.
+        This does not import torch, which may be imported after this object was made.
         """
         if (torch_data := sys.modules.get("torch.utils.data")) is not None:
             torch_data.IterableDataset.register(SampleIterator)
@@ -215,7 +213,7 @@ class SampleIterator(IterableStyle[B]):
             if self._ended:
                 self._start(0)
             return self
-        _core.watch_bus_errors()  # torch has installed its own handler of that signal
+        _core.watch_bus_errors()  # again: torch has replaced our signal handler
         if "worker" not in self._shape:  # the first pass of this copy
             self._shape |= {"worker": worker.id, "workers": worker.num_workers}
             self._begin = 0 if self._ended else self._consumed
@@ -236,7 +234,7 @@ class SampleIterator(IterableStyle[B]):
                 self._ended = True
                 self._passes.end()
             raise
-        # If there are several workers, each of them takes one before this one takes its next.
+        # With several workers, each takes one before this one takes its next.
         taken = self._batches.step * self._shape.get("workers", 1)
         self._consumed = min(self._consumed + taken, self._batches.samples)
         return batch
@@ -273,18 +271,17 @@ class SampleIterator(IterableStyle[B]):
             consumed = -1
         if consumed < 0:
             raise ResumeError(
-                f"{state!r} is no state of a SampleIterator, which has consumed_samples, a number "
-                "of 0 or more, and the fingerprint of the samples"
+                f"{state!r} is not the state of a SampleIterator, which has consumed_samples, 0 or "
+                "more, and the fingerprint of the samples"
             )
         if then != (now := fingerprint_of(self._dataset, consumed)):
             raise ResumeError(
-                f"the state is of samples {then}, the dataset gives {now} "
-                f"before sample {consumed:,}: data, seed, sequence length, split, order or weights "
-                "differ, so its samples are others; weights may change from there on, with a "
-                "schedule that says so"
+                f"the state is of samples {then}, but the dataset has {now} before sample "
+                f"{consumed:,}: data, seed, sequence length, split, order or weights differ. To "
+                "change weights from there on, use a schedule"
             )
         self._start(consumed)
-        self._ended = state.get("ended") == self._batches.samples  # with more samples it continues
+        self._ended = state.get("ended") == self._batches.samples  # if there are more now, go on
 
     def _start(self, consumed: int) -> None:
         self._batches = MicroBatches(len(self._dataset), consumed_samples=consumed, **self._shape)
@@ -313,8 +310,8 @@ def collate(samples: list[Sample]) -> Sample:
 def ahead(items: Iterable[T], count: int) -> Iterator[T]:
     """The same items, made by a thread up to ``count`` in advance.
 
-    An exception in the thread is raised where its item would have come. Nothing is started before
-    the first item is taken; if the caller stops early, at most one more item is made.
+    An exception in the thread is raised in place of its item. The thread starts when the first item
+    is taken; if the caller stops early, at most one more item is made.
     """
     source, end = iter(items), object()
     thread = ThreadPoolExecutor(1, "tokpack-ahead")
@@ -332,16 +329,15 @@ def ahead(items: Iterable[T], count: int) -> Iterator[T]:
 
 
 class _Passes:
-    """The passes that workers of loaders have begun and ended, in a file that all of them append
-    to.
+    """The passes of DataLoader workers, in a file that all workers append to.
 
-    A loader with workers takes nothing from the iterator itself, and the workers of the next pass
-    are new copies of that. So they must learn from earlier workers that a pass has ended. All of
-    them look only at what was written before the first of them began: what ends meanwhile must not
-    make them disagree.
+    With workers, nothing is taken from the iterator itself, and each pass has new workers, which
+    are copies of it. So only from this file can they learn that an earlier pass has ended. All
+    workers of a pass must agree on that: so each considers only what was written before the first
+    of them began.
     """
 
-    _entry = struct.Struct("<q3i?")  # seed and number of a pass, workers, worker, whether it ends
+    _entry = struct.Struct("<q3i?")  # seed and number of a pass, workers, worker, is it the end
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._file = _unnamed_file() if descriptor is None else descriptor
@@ -349,9 +345,7 @@ class _Passes:
         self._pass: tuple[int, ...] = ()
 
     def begin(self, worker: Any) -> bool:
-        """Begin a pass of a worker, as torch describes it. Returns whether an earlier pass has
-        ended.
-        """
+        """Begin a pass of torch's ``worker``. Returns whether an earlier pass has ended."""
         before = self._entries()
         number = sum(one[3] == worker.id and not one[4] for one in before)
         mine = worker.seed - worker.id, number, worker.num_workers  # the same in all workers
@@ -375,7 +369,7 @@ class _Passes:
         from multiprocessing.context import get_spawning_popen
         from multiprocessing.reduction import DupFd
 
-        if get_spawning_popen() is None:  # a copy that is no worker has its own passes
+        if get_spawning_popen() is None:  # a copy that is not a worker gets passes of its own
             return _Passes, ()
         return _attached, (DupFd(self._file),)
 

@@ -1,4 +1,4 @@
-"""What samples consist of: datasets, documents, and the samples with a document."""
+"""The datasets and documents in a sample, and the samples with a document."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class SamplePiece:
 class SampleView:
     """Sample ``number`` of a blend, which is ``dataset_sample`` of one of its datasets.
 
-    ``epoch`` is that of the dataset; None in the orders of other programs, which mix epochs.
-    ``arrays`` are those that a trainer gets. ``pieces`` are in order; padding follows.
-    ``is_masked``: the dataset tells which of its tokens are trained.
+    ``epoch`` is the dataset's; None in the orders of other programs, which mix epochs. ``arrays``
+    are what a trainer gets. ``pieces`` are in order; padding follows. ``is_masked``: the dataset
+    says which of its tokens are trained.
     """
 
     number: int
@@ -76,7 +76,7 @@ class SampleView:
 
     @property
     def boundaries(self) -> list[int] | None:
-        """The places where attention begins again, from 0 to the length; None if it does not."""
+        """The places where attention restarts, from 0 to the length; None if it does not."""
         edges = self.arrays.get("cu_seqlens")
         return None if edges is None else np.unique(edges).tolist()
 
@@ -103,7 +103,7 @@ def look(samples: GPTDataset | BlendedDataset, number: int) -> SampleView:
     pieces, at = [], 0
     for sequence, first, count in rows.tolist():
         at += -at % dataset.multiple
-        tokens = min(count, dataset.seq_length - at)  # one more token may be read as the last label
+        tokens = min(count, dataset.seq_length - at)  # without the last label
         if tokens > 0:
             document = bisect_right(dataset.dataset.doc_idx, sequence) - 1
             begin = int(dataset.dataset.doc_idx[document])
@@ -118,10 +118,9 @@ def look(samples: GPTDataset | BlendedDataset, number: int) -> SampleView:
 def find(
     samples: GPTDataset | BlendedDataset, prefix: str, document: int, size: int
 ) -> Iterator[int]:
-    """Those of the first ``size`` samples that have tokens of a document of the dataset ``prefix``.
+    """The samples below ``size`` with tokens of a document of the dataset ``prefix``, in order.
 
-    They are in order, and include samples where only the last label is of the document.
-    GPTDataset.find tells what this costs.
+    They include samples with only their last label from it. GPTDataset.find says what this costs.
     """
     if isinstance(samples, BlendedDataset):
         members = enumerate(zip(samples.datasets, samples.counts(size), strict=True))

@@ -1,4 +1,4 @@
-"""The tracks that decide how much each label counts: masks, weights, other labels."""
+"""Tracks that determine how much each label counts: masks, weights, other labels."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Values(Protocol):
 class LossTracks:
     """The tracks that decide which labels of ``dataset`` count, and what they are.
 
-    ``labels`` is a dataset of labels in place of such a track: it must have the same sequences with
-    the same lengths. Value i of a sequence is about its token i as a label, which a model predicts
-    from tokens 0 to i - 1: nothing is shifted on disk.
+    ``labels`` is a dataset of labels instead of such a track, with the same sequences and lengths.
+    Value i of a sequence is for its token i as a label, which a model predicts from tokens 0 to i -
+    1: nothing is shifted on disk.
 
     - mask: 0 if the label does not count
     - weights: how much it counts
@@ -68,7 +68,7 @@ class LossTracks:
 
     @property
     def on_store(self) -> bool:
-        """Whether labels of another dataset are on a store; tracks are where their dataset is."""
+        """Whether labels from another dataset are on a store; tracks are beside their dataset."""
         return self.label_dataset is not None and self.label_dataset.on_store
 
     @property
@@ -89,7 +89,7 @@ class LossTracks:
         )
 
     def open(self, blocks: npt.NDArray[np.int64] | None, multiple: int) -> None:
-        """Prepare for reading; ``blocks`` and ``multiple`` are those of the tokens' Gatherer."""
+        """Prepare for reading; ``blocks`` and ``multiple`` are as for the tokens' Gatherer."""
         for name in self.names:
             self._gatherers[name] = Gatherer(self._dataset, blocks, name, multiple)
         if self.label_dataset is not None:
@@ -136,20 +136,18 @@ def check_labels(labels: MMapIndexedDataset, tokens: MMapIndexedDataset) -> None
     names = f"{labels.path_prefix} has labels for {tokens.path_prefix}"
     if np.dtype(labels.dtype).kind == "u" and labels.path_prefix != tokens.path_prefix:
         raise UsageError(
-            f"{names}, but its dtype is {np.dtype(labels.dtype).name}: -100, a label that does "
-            "not count, needs a signed one such as int32"
+            f"{names}, but its dtype is {np.dtype(labels.dtype).name}: the label -100, which does "
+            "not count, needs a signed dtype such as int32"
         )
     if len(labels.sizes) != len(tokens.sizes):
-        raise UsageError(
-            f"{names}, but it has {len(labels.sizes)} sequences and not {len(tokens.sizes)}"
-        )
+        raise UsageError(f"{names}, but has {len(labels.sizes)} sequences, not {len(tokens.sizes)}")
     for start in range(0, len(tokens.sizes), _CHUNK):
         end = start + _CHUNK
         differ = np.flatnonzero(labels.sizes[start:end] != tokens.sizes[start:end])
         if len(differ):
             first = start + int(differ[0])
             raise UsageError(
-                f"{names}, but its sequence {first} has {labels.sizes[first]} of them for "
+                f"{names}, but its sequence {first} has {labels.sizes[first]} labels for "
                 f"{tokens.sizes[first]} tokens"
             )
 
@@ -169,7 +167,7 @@ def count_trained(
 ) -> int:
     """The number of trained tokens in ``sequences``; without tracks all tokens are trained.
 
-    It is taken from the manifest if that has it, or else counted in a pass over mask and labels.
+    It comes from the manifest if possible, else from a pass over mask and labels.
     """
     named: dict[str, MMapIndexedDataset] = {
         name: dataset for name in TRAINED_TRACKS if name in dataset.tracks

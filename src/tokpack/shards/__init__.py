@@ -1,3 +1,3 @@
-"""A dataset in shards, made by many machines: a plan, shards that any of them makes, a commit."""
+"""A dataset in shards, made by many machines: a plan, the shards, a commit."""
 
 SHARD_BYTES = 64 * 10**9  # of text in a shard, by default

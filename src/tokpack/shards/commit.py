@@ -1,4 +1,4 @@
-"""All shards become one dataset: a manifest that lists them, once each is as planned."""
+"""Commit: check every shard, then write the manifest that makes them one dataset."""
 
 from __future__ import annotations
 
@@ -40,29 +40,28 @@ ShardState = Literal["done", "running", "lost", "failed", "stopped", "open"]
 
 @dataclass(frozen=True)
 class ShardStatus:
-    """The state of a shard: ``open`` if nobody has begun it, ``lost`` if its maker is silent for
-    long.
+    """The state of a shard: ``open`` if not begun, ``lost`` if its maker has been silent for long.
 
-    ``tokens`` of a shard that is done are by the size of its .bin, of others as last told.
+    ``tokens`` come from the size of the .bin if it is done, else from the last report.
     """
 
     number: int
     state: ShardState
     report: Report | None
     tokens: int = 0
-    told: ListedFile | None = field(default=None, repr=False)  # the version of the report
+    told: ListedFile | None = field(default=None, repr=False)  # the report as listed
 
 
-_MOST_READ = 100  # reports that one look reads, or one of a hundred shards if these are more
+_MOST_READ = 100  # reports read at once; a hundredth of the shards, if that is more
 
 
 def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> list[ShardStatus]:
     """All shards of a plan, in order. InputError.
 
-    A shard is done when its files exist; its manifest is written last. Their content is checked by
-    ``commit``. A report that is the last one in ``before`` is not read again. Of very many only
-    some are read, those that are silent for the longest time and those that tell most: of others
-    what is not done counts as running, or lost, by the time of its report.
+    A shard is done when its files exist; its manifest is written last, and ``commit`` checks
+    contents. Reports that are unchanged since ``before`` are not read again. Of very many only some
+    are read, those silent for the longest time and the largest ones: other unfinished shards count
+    as running or lost by the age of their report.
     """
     files: dict[str, ListedFile] = {}
     for name in plan.whole(prefix).values():
@@ -80,7 +79,7 @@ def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> 
     new = [number for number in versions if number not in reports]
     if len(new) > (most := max(_MOST_READ, plan.shards // 100)):
         new = sorted((n for n in new if sizes[n] is None), key=lambda n: versions[n].written)
-        # The longest ones have a message: their shards failed.
+        # The largest ones have a message, because their shards failed.
         long = sorted(new[most // 2 :], key=lambda n: -versions[n].size)
         new = new[: most // 2] + long[: most // 2]
     reports |= _read_reports(prefix, {number: versions[number].written for number in new})
@@ -92,7 +91,7 @@ def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> 
 
 
 def item_size(dtype: str) -> int:
-    """The bytes of an id: 2 for uint16."""
+    """The bytes of an id, such as 2 for uint16."""
     return int(dtype.lstrip("uint")) // 8
 
 
@@ -167,7 +166,7 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
         manifests.append(_joined(plan, shards, key, names, parts))
         if not manifests[-1].tokens:
             raise InputError(
-                f"{shown(whole)}: no document with a token under the key {key!r} in any shard"
+                f"{shown(whole)}: no document in any shard has a token under the key {key!r}"
             )
     options = plan.encode_options(prefix, 0)
     check_budget(manifests[0].rejected, options, shown(prefix) + "-*.rejects.jsonl")
@@ -186,10 +185,10 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
 def data_path(prefix: str, manifest: Manifest) -> str:
     """The value of ``--data-path`` of the Megatron family for the shards: a weight, a prefix, ...
 
-    The weights are tokens, so that every document is seen equally often.
+    Weights are token counts, so that every document is seen equally often.
     """
     pieces = manifest.pieces or ()
-    some = [piece for piece in pieces if piece.tokens]  # those programs refuse a weight of 0
+    some = [piece for piece in pieces if piece.tokens]  # Megatron refuses a weight of 0
     return "".join(f"{piece.tokens} {beside(prefix, piece.prefix)}\n" for piece in some)
 
 
@@ -206,7 +205,7 @@ def _loaded(names: Sequence[str], prefix: str) -> list[Manifest]:
     missing = [number for number, content in enumerate(contents) if content is None]
     if missing:
         raise InputError(
-            f"{shown(prefix)}: shards that are not there: {len(missing)} of {len(names)}; make "
+            f"{shown(prefix)}: {len(missing)} of {len(names)} shards are missing; make "
             f"them with `tokpack encode --plan {shown(prefix)} --shard {ranges(missing)}`, and see "
             f"`tokpack shards status {shown(prefix)}`"
         )
@@ -242,7 +241,9 @@ def _check(
         if not one.adds_up:
             raise FormatError(f"{where}: its counts do not add up")
         if one.dtype != manifests[0].dtype:
-            raise FormatError(f"{where}: ids of {one.dtype}, those before of {manifests[0].dtype}")
+            raise FormatError(
+                f"{where}: ids are {one.dtype}, in earlier shards {manifests[0].dtype}"
+            )
 
 
 def _joined(
@@ -272,7 +273,7 @@ def _joined(
 
 
 def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
-    """The inputs of all shards; if several have read ranges of a file, its counts are summed."""
+    """The inputs of all shards, with summed counts if several have read ranges of a file."""
     inputs: list[dict[str, Any]] = []
     for shard, manifest in zip(shards, manifests, strict=True):
         entries = [dict(entry) for entry in manifest.inputs]

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 
 _logger = logging.getLogger(__name__)
-_LARGE = 2  # times the requested size of a shard
+_LARGE = 2  # times the requested size of a shard deserve a warning
 _BYTES_A_TOKEN = 4
 _PARTS_A_SHARD = 256  # enough to keep many workers busy
-# Options that concern one machine only, or are elsewhere in the plan.
+# Options for one machine only, or elsewhere in the plan.
 _LOCAL = {
     *("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit"),
     "files",
@@ -61,20 +61,21 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     """
     if options.limit is not None:
         raise UsageError(
-            f"{option('limit')} takes the first records of all: it cannot be cut into shards"
+            f"{option('limit')} takes the first records of all inputs, which cannot be cut into "
+            "shards"
         )
     if prefix_of(options.output) != options.output:
         raise UsageError(
-            f"{shown(options.output)}: a name that ends so would be taken for that of a plan, not "
-            "of a dataset: choose another output"
+            f"{shown(options.output)}: a name with this ending would be taken for a plan, not for "
+            "a dataset: choose another output"
         )
     if options.map is not None and options.map_version is None:
         raise UsageError(
-            f"{option('map')} in shards needs {option('map_version')}, a name for what the "
-            "function does: without it nobody could tell whether machines and runs have the same"
+            f"{option('map')} with shards needs {option('map_version')}, a name for what the "
+            "function does: otherwise machines might use different functions unnoticed"
         )
     if shard_bytes < 1:
-        raise UsageError(f"{option('shard_size')} is {shard_bytes}; the least is 1")
+        raise UsageError(f"{option('shard_size')} is {shard_bytes}, expected at least 1")
     if is_url(options.output) and shown(options.output) != options.output:
         raise _has_secret(options.output)
     sources = discover(options.inputs, **options.for_inputs, pipes=False)
@@ -106,9 +107,9 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
 
 
 def check_fits(plan: ShardPlan, prefix: str, *, machines: int, disk: int) -> list[str]:
-    """What does not fit a cluster, in words: so many machines, the least with so much disk.
+    """What does not fit a cluster of ``machines``, in words.
 
-    UsageError if no machine with such a disk (in bytes, 0: not known) has space for a shard.
+    UsageError if the smallest ``disk`` (in bytes, 0: unknown) has no space for a shard.
     """
     said = []
     sizes = [sum(part.weight for part in shard.parts) for shard in plan.each_shard()]
@@ -121,11 +122,11 @@ def check_fits(plan: ShardPlan, prefix: str, *, machines: int, disk: int) -> lis
         )
     if not is_url(prefix):
         return said
-    # On its way to a store a shard is on the disk of its machine: a token for four bytes of text.
+    # On its way to a store a shard is on a local disk: about a token per four bytes of text.
     largest = max(sizes) * item_size(plan.deciding["dtype"]) // _BYTES_A_TOKEN
     if 0 < disk < largest:
         raise UsageError(
-            f"the largest shard takes some {bytes_text(largest)} of local disk, and a machine has "
+            f"the largest shard takes about {bytes_text(largest)} of local disk, but a machine has "
             f"{bytes_text(disk)}: choose a smaller {option('shard_size')}, or name a larger disk "
             f"with {option('scratch')}"
         )
@@ -145,9 +146,9 @@ def _warn_of_large(source: Source, parts: Sequence[Part], shard_bytes: int) -> N
         return
     why = f"{source.format} stays whole"
     if source.compression:
-        why = "it is compressed in one piece; zst of several frames, as pzstd makes, can be"
+        why = "it is compressed in one piece; zst with several frames, as pzstd makes, can be cut"
     _logger.warning(
-        "%s is one shard of about %s, for it cannot be cut: %s",
+        "%s becomes one shard of about %s, because it cannot be cut: %s",
         source.name,
         bytes_text(size),
         why,
@@ -168,7 +169,7 @@ def _same_everywhere(options: EncodeOptions) -> dict[str, Any]:
 
 
 def _check_shared(source: Source) -> None:
-    """Refuse a source that another machine could not read. UsageError."""
+    """Raise UsageError for a source that other machines cannot read."""
     if source.is_remote and source.path != source.name:
         raise _has_secret(source.path)
 
@@ -205,10 +206,9 @@ def _shards(sources: Sequence[Source], shard_bytes: int) -> Iterator[list[Part]]
 
 
 def _units(parts: Sequence[Part], shard_bytes: int) -> Iterator[list[Part]]:
-    """Groups of parts that must be in the same shard: all of a file, unless it is larger than a
-    shard.
+    """Groups of parts that must stay together: a whole file, unless it is larger than a shard.
 
-    Files of rows (parquet, Arrow) stay whole, because the number of rows before a cut is not known.
+    Files of rows (parquet, Arrow) stay whole, because the number of rows before a cut is unknown.
     """
     at = 0
     while at < len(parts):
@@ -236,10 +236,10 @@ def encode_shard(
 ) -> list[Manifest]:
     """Make a shard of the dataset ``prefix``, unless it exists. Returns its manifests, by key.
 
-    With ``overwrite`` it is made in any case, in place of a dataset with its name. Two machines may
-    make it at the same time: the bytes are the same. With a ``lease``, see ``take``, only one does.
-    Raises as ``encode`` does, ResumeError if this machine would not make the planned bytes, and
-    BusyError if another process makes it on the same disk, or has taken the lease.
+    With ``overwrite`` it is made in any case, and replaces a dataset with its name. Two machines
+    may make it at the same time, with the same bytes; with a ``lease``, see ``take``, only one
+    does. Raises as ``encode`` does, ResumeError if this machine would not make the planned bytes,
+    and BusyError if another process makes it on the same disk, or has taken the lease.
     """
     shard = plan.shard(number)
     if plan.replaced:
@@ -248,7 +248,7 @@ def encode_shard(
     local = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
     options = plan.encode_options(prefix, number, **local)
     report = report_path(prefix, number)
-    # SIGTERM becomes an exception, so that the report says that the shard was stopped.
+    # SIGTERM becomes an exception, so that the last report says "stopped".
     beat = BEAT_SECONDS if is_url(prefix) else LOCAL_BEAT_SECONDS
     with (
         ends_on_sigterm(),
@@ -272,7 +272,7 @@ def encode_shard(
         counts = {
             name: getattr(manifests[0], name) for name in ("documents", "tokens", "text_bytes")
         }
-        with suppress(BusyError):  # who has taken it will find it done
+        with suppress(BusyError):  # the new holder will find it done
             reporter.end("done", done=reporter.last.total, **counts)
     return manifests
 
@@ -289,12 +289,12 @@ def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> PlannedRu
 
 
 def _as_planned(source: Source, fingerprint: str, *, is_shared: bool) -> Source:
-    """The source with the modification time that its file has on this machine.
+    """The source with the modification time of its file on this machine.
 
-    InputError if its content is not the planned one. The fingerprint is only of samples. So if
-    other shards read other ranges of the file, the time must be the planned one, too: otherwise the
-    shards could be of two versions of it. An object on a store is not looked at here, because every
-    read of it names the planned version.
+    InputError if its content is not as planned. The fingerprint covers only samples of a file. So
+    if other shards read other ranges of it, the time must be as planned too: otherwise shards might
+    come from two versions of it. An object on a store is not checked here, because every read names
+    the planned version.
     """
     if source.is_remote:
         return source
@@ -302,8 +302,8 @@ def _as_planned(source: Source, fingerprint: str, *, is_shared: bool) -> Source:
         status = os.stat(source.path)
     except OSError as error:
         raise InputError(
-            f"{source.path}: {error.strerror}: every machine needs the inputs under the names that "
-            "the plan has"
+            f"{source.path}: {error.strerror}: every machine needs the inputs under the names in "
+            "the plan"
         ) from error
     if status.st_size == source.size and status.st_mtime_ns == source.mtime_ns:
         return source
@@ -315,9 +315,8 @@ def _as_planned(source: Source, fingerprint: str, *, is_shared: bool) -> Source:
         )
     if is_shared:
         raise InputError(
-            f"{source.name} has another time than when the plan was made, so it may have changed, "
-            "and other shards read other ranges of it: plan again with "
-            f"{option('overwrite', True)}, or give a copy the time of its original (cp -p, rsync "
-            "-t)"
+            f"{source.name} has another modification time than when the plan was made, so it may "
+            "have changed, and other shards read other ranges of it: plan again with "
+            f"{option('overwrite', True)}, or copy it with its time (cp -p, rsync -t)"
         )
     return now

@@ -1,6 +1,6 @@
 """Make all shards of a plan on an engine: start tasks, retry lost ones, show the progress.
 
-Which shards are done is seen only at the output. So after a crash a new runner can continue.
+Whether a shard is done is seen only at the output, so after a crash a new runner can continue.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from tokpack.shards.plan import ShardPlan
 
 
-# A task is a command line of tokpack, so an engine knows nothing of shards: it runs commands on
-# machines that can read the inputs and write the output, and reports how they ended.
+# A task is a tokpack command line, so an engine need not know shards: it runs commands on machines
+# that can read the inputs and write the output, and reports how they ended.
 
-BUSY = 75  # exit code: another process makes the shard; in sysexits.h it means "try later"
-CPUS = 8  # of a task, where nothing is asked for; fewer where a whole node has fewer
-SAID = 2000  # characters that are kept of what a command says last
+BUSY = 75  # exit code: another process is making the shard; "try later" in sysexits.h
+CPUS = 8  # of a task by default, or all of a smaller node
+SAID = 2000  # last characters of a command's output that are kept
 
 
 class CommandResult(NamedTuple):
@@ -49,7 +49,7 @@ class ShardEngine(Protocol):
         """Run ``tokpack ARGUMENTS`` as soon as a machine is free. Returns a handle."""
 
     def ended(self, handles: Sequence[Any], seconds: float) -> list[tuple[Any, CommandResult]]:
-        """The commands that have ended, after waiting for one at most ``seconds``."""
+        """The ended commands, after waiting at most ``seconds`` for one."""
 
     def cancel(self, handle: Any) -> None:
         """End a command as Ctrl-C would; it may have ended already."""
@@ -58,7 +58,7 @@ class ShardEngine(Protocol):
         """End the commands that were cancelled, and release the machines."""
 
 
-TRIES = 4  # for a shard whose machines are lost: the first and three more
+TRIES = 4  # for a shard whose machines are lost
 MOST_FAILED = 3  # after so many failed shards the others are not tried
 _BUSY_SECONDS = 10.0
 _POLL_SECONDS, _POLL_STORE_SECONDS = 1.0, 5.0
@@ -67,10 +67,10 @@ _POLL_SECONDS, _POLL_STORE_SECONDS = 1.0, 5.0
 class ShardRunner:
     """Makes the shards of a plan; ``run`` returns when all exist.
 
-    ``arguments`` are added to the command of each task, which makes one shard, or one of so many
-    ``takers`` takes them. These go on by themselves if this process is interrupted, or cannot see
-    how far they are. ``show`` is called with the progress, ``say`` with lines for people: about
-    shards that failed or were lost.
+    Each task makes one shard, or, with a number of ``takers``, takes free shards one by one; takers
+    go on by themselves if this process is interrupted or cannot see their progress. ``arguments``
+    are added to the command of each task. ``show`` is called with the progress, ``say`` with lines
+    for people about failed and lost shards.
     """
 
     def __init__(
@@ -95,9 +95,9 @@ class ShardRunner:
         self._say = say
         self._poll = _POLL_STORE_SECONDS if is_url(prefix) else _POLL_SECONDS
         self._tasks: dict[int, Any] = {}  # the engine's handles, by shard, or by taker
-        self._lost = Counter[int]()  # how often the machine of one was lost
-        self._gone: set[int] = set()  # shards of our tasks that have ended
-        self._not_before: dict[int, float] = {}  # when to retry a shard that another process makes
+        self._lost = Counter[int]()  # how often the machine of a task was lost
+        self._gone: set[int] = set()  # shards of our ended tasks
+        self._not_before: dict[int, float] = {}  # when to retry a shard of another process
         self._failed: dict[int, str] = {}
         self._sizes = [shard.bytes for shard in plan.each_shard()]
         self._began = machine.clock.now()
@@ -106,7 +106,7 @@ class ShardRunner:
         """Make the missing shards. WorkerError if shards failed; those that are done stay."""
         shards = survey(self._plan, self._prefix)
         for one in shards if self._takers else ():
-            if one.state == "failed":  # which takers leave alone; it may have been mended
+            if one.state == "failed":  # takers leave it alone; the cause may be fixed by now
                 storage_of(self._prefix).delete(report_path(self._prefix, one.number))
         shards = survey(self._plan, self._prefix, shards)
         try:
@@ -141,14 +141,14 @@ class ShardRunner:
         wrong, is_over = failed_of(left)
         if is_over:
             self._fail(wrong)
-        if len(left) < self._left:  # some good comes of those that are lost
+        if len(left) < self._left:  # there is progress in spite of lost takers
             self._lost.clear()
         self._left = len(left)
         idle = (n for n in range(self._takers) if n not in self._tasks and n not in self._failed)
         yield from islice(idle, max(0, len(left) - len(wrong) - len(self._tasks)))
 
     def _due_shard(self, one: ShardStatus) -> int | None:
-        """The shard, if it is to be started now: nobody makes it, and it has not failed."""
+        """The shard, if it should be started now: nobody is making it, and it has not failed."""
         is_free = one.state not in ("done", "running") or one.number in self._gone
         is_due = (
             is_free
@@ -167,7 +167,7 @@ class ShardRunner:
 
     def _wait(self) -> None:
         """Wait a moment for tasks to end, and handle their results."""
-        if not self._tasks:  # other processes make the rest
+        if not self._tasks:  # other processes are making the rest
             machine.clock.sleep(self._poll)
             return
         for handle, result in self._engine.ended(list(self._tasks.values()), self._poll):
@@ -176,9 +176,9 @@ class ShardRunner:
             self._note(number, result)
 
     def _note(self, number: int, result: CommandResult) -> None:
-        if result.code == BUSY:  # another process makes it, maybe without a report so far
+        if result.code == BUSY:  # another process is making it, perhaps without a report yet
             self._not_before[number] = machine.clock.now() + _BUSY_SECONDS
-        elif result.code == 1:  # the request or an input is wrong, so it would fail again
+        elif result.code == 1:  # the request or an input is wrong: it would fail again
             self._failed[number] = _last_line(result.said)
             self._say(f"{self._what} {number} failed: {self._failed[number]}")
         elif result.code != 0:
@@ -195,7 +195,7 @@ class ShardRunner:
             return
         reports = [one.report for one in shards if one.report]
         if any(one.state == "done" and not one.report for one in shards):
-            reports = []  # of very many, not all are read: then only tokens are known
+            reports = []  # not read for very many shards: then only tokens are known
         self._show(
             Progress(
                 stage="encode",
@@ -223,7 +223,7 @@ def _last_line(output: str) -> str:
 
 
 def failed_of(left: Sequence[ShardStatus]) -> tuple[dict[int, str], bool]:
-    """What those that failed said, by number, and whether the others are not tried any more."""
+    """The messages of failed shards, by number, and whether to give up on the others."""
     failed = {
         one.number: one.report.message for one in left if one.report and one.state == "failed"
     }
@@ -231,7 +231,7 @@ def failed_of(left: Sequence[ShardStatus]) -> tuple[dict[int, str], bool]:
 
 
 def failures(failed: Mapping[int, str], what: str = "shard") -> str:
-    """What is said of shards that failed, or of tasks."""
+    """The message about failed shards or tasks."""
     words = [f"{what} {number}: {text}" for number, text in sorted(failed.items())]
     return "; ".join(words) + "; what is done stays"
 
@@ -244,7 +244,7 @@ class _Variable(NamedTuple):
     first: int  # the number of the first task of an array
 
 
-# SGE and LSF count from 1; outside of an array their values are "undefined" and 0.
+# SGE and LSF count from 1; outside an array their values are "undefined" and 0.
 _VARIABLES = (
     _Variable("SLURM_ARRAY_TASK_ID", 0),
     _Variable("JOB_COMPLETION_INDEX", 0),  # an Indexed Job of Kubernetes
@@ -290,7 +290,7 @@ def _of_task(shards: int) -> list[int]:
 
 
 def _stride(shards: int) -> int:
-    """The number of tasks in the array, if each makes several shards; else the number of shards."""
+    """The number of tasks in the array if each makes several shards, else of shards."""
     words = [os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("MIN", "MAX", "COUNT")]
     if not all(word.isdecimal() for word in words):
         return shards

@@ -1,8 +1,7 @@
 """The plan of a dataset in shards, ``PREFIX.plan/plan.jsonl``, for all machines that make shards.
 
-The first line says what is made, and how; then there is a line for each shard, with its inputs and
-the parts of them that it takes. Shards are cut by size alone, so that their bytes do not depend on
-the machine that makes them.
+The first line says what to make and how; then each shard has a line with its inputs and its parts
+of them. Shards are cut by size alone, so that their bytes do not depend on machines.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ _TIME = re.compile(rb'"mtime_ns": \d+')  # of an input, in a line of the plan
 class ShardPlan:
     """The plan of ``shards`` datasets, from ``inputs`` files of ``size`` bytes in all.
 
-    ``id`` is the sha256 of the rest except ``replaced``. ``options`` are those of EncodeOptions
-    that are the same on all machines, ``deciding`` those that decide the bytes, as returned by
-    ``deciding_options``, ``names`` the names of the datasets by key.
+    ``id`` is the sha256 of the rest except ``replaced``. ``options`` are the EncodeOptions common
+    to all machines, ``deciding`` those that determine bytes, from ``deciding_options``, ``names``
+    the names of the datasets by key.
     """
 
     version: str
@@ -74,8 +73,8 @@ class ShardPlan:
     def load(cls, prefix: str, *, any_version: bool = False) -> ShardPlan:
         """The plan of the dataset ``prefix``.
 
-        InputError if there is none, FormatError if it is damaged, ResumeError if another version of
-        tokpack has made it, unless that does not matter.
+        InputError if there is none, FormatError if it is damaged, ResumeError if it is from another
+        version of tokpack and that matters.
         """
         path = plan_path(prefix)
         (content,) = small_files([path])
@@ -90,14 +89,14 @@ class ShardPlan:
             raise FormatError(f"{shown(path)}: not a plan of format {PLAN_FORMAT}")
         plan = replace(decode(cls, values, shown(path)), body=body).identified()
         if plan.id != values.get("id"):
-            raise FormatError(f"{shown(path)}: the plan is damaged: its checksum is another one")
+            raise FormatError(f"{shown(path)}: the plan is damaged: its checksum does not match")
         if not plan._is_sound():
             raise FormatError(f"{shown(path)}: the plan cannot be understood")
         if plan.version != __version__ and not any_version:
             raise ResumeError(
                 f"{shown(path)} was made by tokpack {plan.version}, this is {__version__}: all "
-                "shards need one version; install that one, or plan again with `tokpack shards "
-                "plan --overwrite`"
+                "shards need the same version; install that one, or plan again with `tokpack "
+                "shards plan --overwrite`"
             )
         return plan
 
@@ -111,10 +110,9 @@ class ShardPlan:
         return self._first_line + b"\n" + self.body
 
     def is_same(self, other: ShardPlan) -> bool:
-        """Whether another plan makes the same from the same inputs, whatever their modification
-        times.
+        """Whether another plan makes the same from the same inputs, whatever their times.
 
-        An input that several shards read must have the same time, too: see ``shared_sources``.
+        But an input that several shards read must have the same time: see ``shared_sources``.
         """
         bodies = [_TIME.sub(b"", plan.body) for plan in (self, other)]
         heads = [{**plan._head(), "tokenizer": plan._tokenizer} for plan in (self, other)]
@@ -137,7 +135,7 @@ class ShardPlan:
             return words
         if self.shards != other.shards:
             return f"it has {self.shards} shards, this one {other.shards}"
-        return "its inputs, or options that do not change the bytes, are others"
+        return "its inputs differ, or options that do not change the bytes"
 
     def check_setup(self, options: EncodeOptions, setup: TokenizerSetup) -> None:
         """Raise ResumeError if this installation would not make the planned bytes."""
@@ -168,7 +166,7 @@ class ShardPlan:
             yield self._shard(line, number)
 
     def shared_sources(self, shard: Plan) -> set[int]:
-        """The sources of a shard that other shards read, too: its first, its last, both or none."""
+        """The sources of a shard that other shards read too: its first, last, both or none."""
         number = shard.options["shard"]
         shared = {0} if shard.begins_inside_source else set()
         if number + 1 < self.shards and self.shard(number + 1).begins_inside_source:
@@ -184,10 +182,10 @@ class ShardPlan:
         return {key: beside(prefix, name) for key, name in self.names.items()}
 
     def outputs(self, prefix: str) -> Iterator[Output]:
-        """The existing files with names of the shards, of their reports, and of the whole.
+        """The existing files with the names of shards, their reports, and the whole dataset.
 
-        Manifests come first, so that shards whose removal is stopped are not taken for complete
-        ones. Tracks come even before, because only the manifests distinguish them from other files.
+        Manifests come first, so that no shard looks complete if its removal is interrupted. Tracks
+        come even before, because only manifests distinguish them from other files.
         """
         tracks = self.encode_options(prefix, 0).token_tracks
         for number in range(self.shards if tracks else 0):
@@ -213,7 +211,7 @@ class ShardPlan:
         yield from filter(None, map(self.options.get, TOKENIZER_PATHS))
 
     def encode_options(self, prefix: str, number: int, **local: Any) -> EncodeOptions:
-        """The request for one shard; ``local`` are options that each machine may choose."""
+        """The request for one shard; each machine may choose ``local`` options."""
         names = self.prefixes(prefix, number)
         first = next(iter(names.values()))
         try:
@@ -302,7 +300,7 @@ def plan_path(prefix: str) -> str:
 
 
 def prefix_of(text: str) -> str:
-    """The prefix that a user means who names it, its plan's folder or its plan."""
+    """The prefix for a name given by a user: a prefix, its plan's folder, or its plan."""
     return text.removesuffix("/").removesuffix("/" + NAME).removesuffix(SUFFIX)
 
 
@@ -313,10 +311,10 @@ def load_plan(name: str | os.PathLike[str]) -> tuple[str, ShardPlan]:
 
 
 def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> ShardPlan:
-    """Write a plan where all machines find it, and give the one to follow.
+    """Write a plan where all machines find it. Returns the plan to follow.
 
-    One that is there already is left alone, also where only times of inputs are others. Another
-    may be replaced only with ``overwrite``, and its shards with it. OutputError.
+    An existing equal plan is left alone, even if times of inputs differ. A different one is
+    replaced, with its shards, only with ``overwrite``. OutputError.
     """
     path = plan_path(prefix)
     version = versions_of([path])[path]
@@ -335,14 +333,14 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
         if storage_of(path).put(path, plan.content(), "create") is None:  # another one is there now
             return save_plan(plan, prefix, overwrite=overwrite)
         return plan
-    # The plan is replaced first: runs under the old plan look at it again before they give a
-    # dataset its name, and then find that it is no longer theirs.
+    # Replace the plan first: runs under the old plan look at it again before they publish a
+    # dataset, and notice the change.
     others = [one for one in (*old.replaced, old.id) if one != plan.id]
     plan = replace(plan, replaced=tuple(others[-_MOST_REPLACED:]))
     written = replace_version(path, plan.content(), version)
     if isinstance(written, StoredObject) and not written.ours:
-        return plan  # another machine has planned the same, and removes what was there
-    # Only what was there before is removed: there may be shards of the new plan by now.
+        return plan  # another machine made the same plan, and removes the old shards
+    # Remove only what was there before: there may be shards of the new plan by now.
     remove_replaced(plan, {*old.whole(prefix).values(), *plan.whole(prefix).values()})
     for file, there in versions.items():
         with suppress(TakenError):
@@ -353,7 +351,7 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
 def _existing_outputs(
     plan: ShardPlan, old: ShardPlan | None, prefix: str, *, overwrite: bool
 ) -> dict[str, Version]:
-    """What is there of the plan that goes, and under the names of the new; may it be removed."""
+    """The existing outputs of the old plan and under the new names, checked for removal."""
     outputs = dict(plan.outputs(prefix)) | dict(old.outputs(prefix) if old else ())
     return look(list(outputs.items()), plan.files(), overwrite=overwrite)
 
@@ -367,20 +365,20 @@ def remove_replaced(plan: ShardPlan, datasets: Iterable[str]) -> None:
     """Remove manifests of plans that this one replaced.
 
     The run that replaced a plan may have been stopped before it removed them, or a run under the
-    old plan may have written one late. Without this they could be taken for parts of the new plan.
+    old plan may have written one late. They must not be taken for shards of the new plan.
     """
     for path, version in versions_of(map(manifest_path, datasets)).items():
         manifest = None
-        with suppress(FormatError):  # which is of no plan
+        with suppress(FormatError):  # not of a plan
             manifest = Manifest.find(path.removesuffix(".json")) if version else None
         if manifest and manifest.options.get("plan") in plan.replaced:
             remove(path, version)
 
 
 def check_current(plan: ShardPlan, prefix: str) -> None:
-    """Raise OutputError where ``plan`` is no longer the one of the dataset ``prefix``."""
+    """Raise OutputError if ``plan`` is no longer the plan of the dataset ``prefix``."""
     if not plan.is_current(prefix):
         raise OutputError(
-            f"{shown(plan_path(prefix))} is no longer the plan that was followed: it was replaced "
-            "or removed meanwhile, so what was made by it is not written; begin again"
+            f"{shown(plan_path(prefix))} was replaced or removed meanwhile, so what was made by "
+            "the old plan is not written; start again"
         )

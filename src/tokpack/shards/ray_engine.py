@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster: one for each shard, a process of tokpack inside."""
+"""Tasks on a Ray cluster: one for each shard, with a tokpack process inside."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ sys.exit(main(sys.argv[2:]))
 class RayEngine:
     """An engine over Ray core; ``cpus`` are what each task takes, None: 8, or a whole small node.
 
-    ``address`` is as ``ray.init`` takes it; without one RAY_ADDRESS says it, or a cluster that
-    runs on this machine is taken, or one is begun. UsageError without ray, WorkerError where there
-    is no such cluster.
+    ``address`` is as for ``ray.init``; the default is RAY_ADDRESS, else a cluster running on this
+    machine, else a new one. UsageError without ray, WorkerError if there is no such cluster.
     """
 
     def __init__(self, address: str | None, cpus: int | None) -> None:
@@ -62,7 +61,7 @@ class RayEngine:
                 f"{option('workers', self.cpus)}: the largest node of the cluster has "
                 f"{max(nodes, default=0):.0f} CPUs, so no task could begin"
             )
-        # Ray does not retry: `drive` does, which knows why a task failed.
+        # No retries by Ray: `drive` does them, because it knows why a task failed.
         self._task = ray.remote(num_cpus=self.cpus, max_retries=0)(run_command)
 
     def start(self, arguments: Sequence[str]) -> Any:
@@ -87,7 +86,7 @@ class RayEngine:
 
 
 def _check_answers(address: str) -> None:
-    """WorkerError where nothing listens at HOST:PORT: Ray would wait for it for minutes."""
+    """Raise WorkerError if nothing listens at HOST:PORT, where Ray would wait for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():  # auto, ray://...
         return
@@ -98,10 +97,10 @@ def _check_answers(address: str) -> None:
 
 
 def run_command(arguments: list[str]) -> tuple[int, str]:
-    """Run ``tokpack ARGUMENTS`` to its end: exit code and the end of what it said.
+    """Run ``tokpack ARGUMENTS``. Returns its exit code and the end of its output.
 
-    In a process of its own, since this one has threads, which do not go with forked workers. It
-    ends when this one does, be it by a kill.
+    It gets its own process, because it forks workers and this process has threads. It ends with
+    this process, even if that is killed.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", _MAIN, str(os.getpid()), *arguments],

@@ -1,11 +1,11 @@
-"""Tasks of a Slurm cluster: job arrays, which go on when the command that submitted them has ended.
+"""Tasks on a Slurm cluster: job arrays, which outlive the command that submitted them.
 
-There is one array with a task for each machine, which takes one shard after the other, and not one
-job for each shard. Slurm limits the tasks of an array (MaxArraySize, often 1001), and jobs of a
-user and of the cluster, but not what a task does: so 10,000 shards fit, and wait in the queue once.
-What is preempted, or loses its node, Slurm puts back into the queue: it begins again as any task,
-with a shard that is free then, and others may have taken its old one meanwhile. And nobody has to
-be there to submit the next shard.
+There is one array with a task for each machine, which takes one shard after the other, instead of a
+job for each shard. Slurm limits the tasks of an array (MaxArraySize, often 1001) and the jobs of
+users and clusters, but not the work of a task. So 10,000 shards are possible, with one wait in the
+queue, and no process is needed to submit the next shard. Slurm requeues a task that is preempted or
+loses its node: like any task it starts with a free shard, and others may have taken its old one
+meanwhile.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tokpack.shards.drive import CPUS, SAID, CommandResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-_LOOK_SECONDS = 10.0  # between two questions to the controller, which has other users
-_PATIENCE = 600.0  # with a controller that does not answer
+_LOOK_SECONDS = 10.0  # between two requests to the controller, which has other users
+_PATIENCE = 600.0  # seconds to wait for a controller that does not answer
 _NO_ANSWER = re.compile(r"(?i)unable to contact|timed out|connection refused|try again|temporar")
 _PARTITION = re.compile(r"(?m)^#SBATCH\s+(?:--partition[= ]|-p\s*)(\S+)")
 _ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"))
@@ -46,11 +46,10 @@ class SlurmTask:
 class SlurmEngine:
     """An engine over sbatch, squeue, sacct and scancel.
 
-    Tasks of jobs called ``name`` that are there already, of an earlier command, are the first that
-    are started. ``given`` are KEY=VALUE: ``modules`` are loaded, ``header`` is a file that begins
-    the script, every other one is an option of sbatch. What the tasks say lies in ``folder``.
-    ``cpus`` are what each takes, None: 8, or a whole small node. UsageError without Slurm, or where
-    it refuses; WorkerError where its controller does not answer.
+    Existing tasks of jobs called ``name``, from an earlier command, are used first. ``given`` are
+    KEY=VALUE: ``modules`` to load, ``header``, a file that begins the script, and options of
+    sbatch. The output of tasks is in ``folder``. ``cpus`` is per task; None: 8, or all of a smaller
+    node. UsageError without Slurm, or if it refuses; WorkerError if its controller does not answer.
     """
 
     def __init__(
@@ -75,8 +74,8 @@ class SlurmEngine:
         self._partition = self._options.get("partition") or (found[1] if found else "")
         nodes = self._nodes()
         self.cpus = cpus or max(1, min([CPUS, *(count for _, count, _ in nodes)]))
-        #: how many tasks the partition can run at once, and the least local disk of a node, in
-        #: bytes, 0 where it is not known
+        #: tasks that the partition can run at once, and the smallest local disk of a node in bytes,
+        #: 0 if unknown
         self.places = sum(count * (cores // self.cpus) for count, cores, _ in nodes)
         self.disk = min(size << 20 for *_, size in nodes)
         if not self.places:
@@ -109,8 +108,8 @@ class SlurmEngine:
         self._due = machine.clock.now() + _LOOK_SECONDS
         states = self._states()
         gone = [task.id for task in handles if not _of(task, states)]
-        if gone:  # squeue forgets what has ended some minutes ago
-            with suppress(UsageError):  # there is no accounting
+        if gone:  # squeue forgets tasks some minutes after their end
+            with suppress(UsageError):  # without accounting
                 told = self._asked("sacct", "-nXP", "-j", ",".join(gone), "-o", "JobID,State")
                 states |= dict(row.split()[0].split("|") for row in told.splitlines())
             states = dict.fromkeys(gone, "UNKNOWN") | states
@@ -127,7 +126,7 @@ class SlurmEngine:
                 self._asked("scancel", *self._cancelled)
 
     def _nodes(self) -> list[tuple[int, int, int]]:
-        """Of the partition: nodes of one kind, the CPUs of one, and MiB of its local disk."""
+        """The partition's kinds of nodes: their number, CPUs, and MiB of local disk."""
         lines = self._asked("sinfo", "-h", "-o", "%P|%D|%c|%d").splitlines()
         rows = [line.replace("+", "").split("|") for line in lines]
         wanted = self._partition.split(",")
@@ -145,7 +144,7 @@ class SlurmEngine:
         return own
 
     def _submit(self) -> None:
-        """Submit what was started since the last time, in arrays of tasks that do the same."""
+        """Submit the tasks started since the last time, equal ones as an array."""
         while self._new:
             first = self._new[0].arguments
             same = [task for task in self._new if task.arguments == first]
@@ -173,7 +172,7 @@ class SlurmEngine:
                 f"#SBATCH --output={shlex.quote(self._folder)}/slurm-%A_%a.log",
                 rest if has_shell else self._header,
                 f"module load {shlex.join(self._modules)}" if self._modules else "",
-                # A task gets SIGTERM, and not only its shell.
+                # exec, so that the task itself gets SIGTERM, not just its shell.
                 f"exec {shlex.join([sys.executable, '-P', '-m', 'tokpack', *arguments])} "
                 f'--workers "${{SLURM_CPUS_PER_TASK:-{self.cpus}}}"',
                 "",
@@ -181,9 +180,9 @@ class SlurmEngine:
         )
 
     def _states(self) -> dict[str, str]:
-        """The states of all tasks with the name, those that have ended not long ago too.
+        """The states of all tasks of this name, including recently ended ones.
 
-        Tasks that never began and were cancelled together have only the number of their job.
+        Tasks that were cancelled together before they began have only their job's number.
         """
         rows = self._asked("squeue", "-h", "-r", "-t", "all", "-n", self._name, "-o", "%i|%T")
         return dict(re.sub(r"_\[.*]", "", row).split("|") for row in rows.splitlines())
@@ -198,7 +197,7 @@ class SlurmEngine:
         return CommandResult(codes.get(state), said)
 
     def _asked(self, *command: str, script: str | None = None) -> str:
-        """What a command of Slurm says, as soon as the controller answers."""
+        """The output of a Slurm command, as soon as the controller answers."""
         begun = machine.clock.now()
         while True:
             try:
@@ -220,7 +219,7 @@ class SlurmEngine:
             if not _NO_ANSWER.search(reason):
                 raise UsageError(f"{command[0]}: {reason}")
             if machine.clock.now() - begun > _PATIENCE:
-                raise WorkerError(f"{command[0]}: {reason}: the same command goes on later")
+                raise WorkerError(f"{command[0]}: {reason}: run the same command later to continue")
             machine.clock.sleep(_LOOK_SECONDS)
 
 

@@ -1,10 +1,11 @@
-"""Shards for whoever comes: each takes the next free one, until none is left.
+"""Shards on demand: each machine takes the next free one, until none is left.
 
-The report of a shard is a lease. Who takes the shard writes the report, where there is none or in
-place of the version that was looked at; from then on each report replaces the holder's own last
-one. So of two that take a shard at the same moment one gets it, and who was silent for too long and
-comes back learns that from its next report. Nobody compares clocks, which may be hours off: a
-holder is lost when its report has stayed the same for LOST_SECONDS by the clock of who looks.
+The report of a shard is also its lease. A machine takes a shard by writing the report, if there is
+none, or in place of the version that it looked at; after that, each report replaces only its own
+last one. So if two machines take a shard at the same moment, one of them gets it; and a machine
+that was silent for too long learns from its next report that it has lost the shard. Clocks are
+never compared, because they may be hours off: a holder counts as lost if its report has not changed
+for LOST_SECONDS on the observer's clock.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class Lease:
-    """Writes the reports of a shard, each in place of the version ``there``, None for none.
+    """Writes the reports of a shard, the first in place of the version ``there`` (or None).
 
-    The first one takes the shard. BusyError where another has it.
+    The first report takes the shard. BusyError if another machine has it.
     """
 
     def __init__(self, prefix: str, number: int, there: Any) -> None:
@@ -47,12 +48,12 @@ class Lease:
             written = self._storage.put(self._path, content, own)
         if written is None:
             raise BusyError(
-                f"{shown(self._path)}: another process has taken shard {self._number} by now"
+                f"{shown(self._path)}: another process has taken shard {self._number} meanwhile"
             )
         self._there = written
 
     def _own(self, content: bytes) -> Any:
-        """The version of the report that is there, if this process wrote it."""
+        """The version of the current report if this process wrote it, or None."""
         (version,) = self._storage.stats([self._path])
         (there,) = small_files([self._path])
         ours, found = (parse_report(one, self._path) for one in (content, there))
@@ -66,11 +67,11 @@ def _maker(report: Report) -> tuple[str, int, float]:
 def free_shards(plan: ShardPlan, prefix: str) -> Iterator[tuple[int, Lease]]:
     """Shards to make, each with its lease, until all are done; waits while others make the rest.
 
-    It may be that another takes a shard first: then the lease says so, and the next one is given.
-    A shard that failed is left alone. WorkerError when three have, or all that are left.
+    Another machine may take a shard first: then its lease raises BusyError, and the next one comes.
+    Failed shards are left alone. WorkerError if three have failed, or all that are left.
     """
     shards: list[ShardStatus] = []
-    seen: dict[int, tuple[Any, float]] = {}  # by shard: its report, and since when it is that one
+    seen: dict[int, tuple[Any, float]] = {}  # by shard: its last report, and when it appeared
     while True:
         shards = survey(plan, prefix, shards)
         left = [one for one in shards if one.state != "done"]
@@ -79,7 +80,7 @@ def free_shards(plan: ShardPlan, prefix: str) -> Iterator[tuple[int, Lease]]:
         failed, is_over = failed_of(left)
         if is_over:
             again = f"`tokpack encode --plan {shown(prefix)} --shard {ranges(failed)}`"
-            raise WorkerError(f"{failures(failed)}; mend that, and make it with {again}")
+            raise WorkerError(f"{failures(failed)}; fix that, then make it with {again}")
         now = machine.clock.now()
         for one in left:
             if seen.get(one.number, ("",))[0] != one.told:
@@ -88,7 +89,7 @@ def free_shards(plan: ShardPlan, prefix: str) -> Iterator[tuple[int, Lease]]:
         if not free:
             machine.clock.sleep(BEAT_SECONDS if is_url(prefix) else LOCAL_BEAT_SECONDS)
             continue
-        # Any of them, since others may look for one at the same moment.
+        # A random one, because other machines may be choosing at the same moment.
         chosen = free[int(machine.clock.uniform(0, len(free))) % len(free)]
         check_current(plan, prefix)
         path = report_path(prefix, chosen.number)
@@ -103,7 +104,7 @@ def _is_free(one: ShardStatus, silent: float) -> bool:
 
 
 def _is_same(there: Version, told: ListedFile | None, path: str) -> bool:
-    """Whether a file is still the one that was listed."""
+    """Whether a file is still as it was listed."""
     if isinstance(there, StoredObject):
         return isinstance(told, StoredObject) and there.has_same_content(told)
     return storage_of(path).listed(path).get(path) == told

@@ -1,4 +1,4 @@
-"""Input documents: files of every kind, cut into parts that workers read on their own."""
+"""Input documents: files of every kind, cut into parts that workers read independently."""
 
 from tokpack.sources.base import (
     RAW_BYTES_KEPT,

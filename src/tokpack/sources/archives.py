@@ -1,9 +1,8 @@
 """Documents from tar, zip, .dat and WET files; nothing is extracted to disk.
 
-A member with JSON gives its records, any other member is one document, and an archive inside of an
-archive is read like the outer one. lm-dataformat has written many such archives, but none of them
-is read through it: it holds whole members in memory, and takes a file that was cut off for a whole
-one.
+A member with JSON gives its records, any other member is one document, and an archive inside an
+archive is read like the outer one. lm-dataformat wrote many such archives, but is not used to read
+them: it holds whole members in memory, and does not notice truncated files.
 """
 
 from __future__ import annotations
@@ -70,16 +69,16 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 512  # the size of a block of a tar
-_LINK = "that are links"
+_LINK = "links"
 
 # Records of WARC files (ISO 28500); those of WET files have the texts of pages.
 
-_MOST_HEADER = 1 << 20  # bytes of a long name or of pax records, which tarfile holds in memory
+_MOST_HEADER = 1 << 20  # bytes of a long name or of pax records, held in memory by tarfile
 _HEADERS = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
 )
-_BROKEN = (  # the errors that tarfile and zipfile raise for bytes that they did not expect
+_BROKEN = (  # the errors of tarfile and zipfile for unexpected bytes
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, OSError, RuntimeError, NotImplementedError, ValueError, IndexError, OverflowError),
 )
@@ -87,11 +86,11 @@ _BROKEN = (  # the errors that tarfile and zipfile raise for bytes that they did
 
 @dataclass
 class Member:
-    """A file in an archive. Its stream can be read until the next member is taken."""
+    """A file in an archive. Its stream is valid until the next member is taken."""
 
     name: str
     stream: RawStream
-    stored: int  # compressed bytes in the archive, if the archive tells them
+    stored: int  # compressed bytes in the archive, if known
 
 
 def drain(stream: Stream, most: int = FOREVER) -> int:
@@ -127,9 +126,9 @@ def tar_members(stream: Stream, name: str, passed_over: list[tuple[str, str]]) -
         end = tar.offset
     drain(watched)
     if watched.last_byte >= end:
-        raise InputError(f"{name}: byte {end} of the tar begins no member, but is not the end")
+        raise InputError(f"{name}: no member begins at byte {end} of the tar, which is not its end")
     if watched.size < end + _BLOCK:
-        raise InputError(f"{name}: the tar is cut off at byte {watched.size}, behind a member")
+        raise InputError(f"{name}: the tar is cut off at byte {watched.size}, after a member")
 
 
 def zip_members(file: IO[bytes], name: str, passed_over: list[tuple[str, str]]) -> Iterator[Member]:
@@ -145,7 +144,7 @@ def zip_members(file: IO[bytes], name: str, passed_over: list[tuple[str, str]]) 
 
 
 class _Header(tarfile.TarInfo):
-    """A header that keeps tarfile from holding, or making, as much as a few bytes can claim."""
+    """A header that keeps tarfile from allocating whatever size a few bytes claim."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> Any:
         if self.type == tarfile.GNUTYPE_SPARSE:
@@ -159,13 +158,13 @@ class _Header(tarfile.TarInfo):
 
 
 def _sparse(member: tarfile.TarInfo) -> tarfile.ReadError:
-    # A sparse file is no text, and a few bytes can claim one of any size.
+    # A sparse file is not text, and a few bytes can claim any size.
     name = printable(member.name)
     return tarfile.ReadError(f"{name} is a sparse file; repack the archive without --sparse")
 
 
 class _WatchedStream(DerivedStream):
-    """A stream that notes how far it was read, and where its last byte is that is not zero."""
+    """A stream that notes how far it was read, and the place of its last nonzero byte."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)
@@ -244,13 +243,15 @@ def warc_records(stream: Stream, name: str, most: int) -> Iterator[WarcRecord]:
         if at == len(ahead):
             return
         if not ahead.startswith(b"WARC/", at):
-            raise InputError(f"{name}: where WARC record {number} is to begin there is none")
+            raise InputError(f"{name}: WARC record {number} does not begin with WARC/")
         if end is None:
             raise InputError(f"{name}: WARC record {number} is cut off in its header")
         header = _header(ahead[at : end.start()])
-        digits = header.get("content-length", "none")
+        digits = header.get("content-length", "(none)")
         if not (digits.isascii() and digits.isdigit()):
-            raise InputError(f"{name}: WARC record {number} has the Content-Length {digits}")
+            raise InputError(
+                f"{name}: WARC record {number}: Content-Length is {digits}, expected a number"
+            )
         length = int(digits)
         content = ahead[end.end() : end.end() + length]
         at = end.end() + len(content)
@@ -274,9 +275,9 @@ def _header(head: bytes) -> dict[str, str]:
 
 _log = logging.getLogger(__name__)
 _DEEPEST = 3
-_SAMPLES = 3  # members; if one in so many has the name of the one before, that is no accident
+_SAMPLES = 3  # if one in this many members has the name of the one before, warn
 _DAT_HEADER_BYTES = 16
-# Values beside the text of a page, and the fields of its header that they come from.
+# Values beside the text of a page, and their fields in its header.
 _PAGE = {
     "id": "warc-record-id",
     "url": "warc-target-uri",
@@ -288,7 +289,7 @@ _PAGE = {
 def read_archive(
     source: Source, keys: Sequence[str], limits: Limits, columns: Columns = ()
 ) -> Generator[DocumentBatch]:
-    """Yield the documents of an archive, member by member; their record numbers run through."""
+    """Yield the documents of an archive, member by member, with continuous record numbers."""
     with closing(PeekableStream(open_stream(source))) as stream:
         yield from _Reading(source, keys, limits, columns).batches(stream)
 
@@ -312,8 +313,8 @@ class _Reading:
         self._passed_over: list[tuple[str, str]] = []  # skipped members: the reason and the name
         self._are_documents = are_documents
         self._wanted = {PATH, *_PAGE} if isinstance(columns, WholeRecords) else {*columns}
-        self._members_read = self._shared = 0  # all, and those with the name of the one before
-        self._sample = ""  # the names of two members that differ only behind a dot
+        self._members_read = self._shared = 0  # all, and those named as the one before
+        self._sample = ""  # the names of two members that differ only after a dot
         self._last = ""
         self._stored = 0  # compressed bytes of the members read, for a zip
         self._source = source
@@ -322,7 +323,7 @@ class _Reading:
         self._limits = limits
         self._columns = columns
         self._parser = json_parser(keys, columns)
-        self._plain: list[bytes] = []  # documents not in a batch yet; the last has line _line - 1
+        self._plain: list[bytes] = []  # documents for the next batch; the last has line _line - 1
         self._beside: list[dict[str, str]] = []  # their columns, such as the name of the member
         self._plain_bytes = 0
         self._line = 0
@@ -337,9 +338,9 @@ class _Reading:
         log_passed_over(self._name, self._passed_over, self._source.format)
         if not self._are_documents and _SAMPLES * self._shared >= self._members_read > 1:
             _log.warning(
-                "%s: members have names in common, such as %s, as those of a sample of a "
-                "WebDataset: each is read alone; where one of each has the text, unpack it and "
-                "encode these files, 'FOLDER/*.txt'",
+                "%s: members share names, such as %s, as in a WebDataset: each is a document of "
+                "its own; if only one of each has text, unpack the archive and encode those files, "
+                "'FOLDER/*.txt'",
                 *(self._name, self._sample),
             )
 
@@ -398,7 +399,7 @@ class _Reading:
             text = read_exactly(stream, self._limits.max_document_bytes + 1)
             yield from self._document(text, {PATH: path})
         else:
-            raise InputError(f"{name}: {format_} inside of an archive; unpack it")
+            raise InputError(f"{name}: {format_} inside an archive; unpack it")
         drain(stream)
 
     def _records(self, stream: Stream, name: str) -> Iterator[DocumentBatch]:
@@ -418,9 +419,7 @@ class _Reading:
             yield parsed
 
     def _dat(self, stream: Stream) -> Iterator[DocumentBatch]:
-        """The documents of a .dat file, each after its length in 16 digits, as lm-dataformat writes
-        them.
-        """
+        """The documents of lm-dataformat's .dat, each after its length in 16 digits."""
         at = 0
         while header := read_exactly(stream, _DAT_HEADER_BYTES):
             if not DAT_HEADER.fullmatch(header):
@@ -448,7 +447,7 @@ class _Reading:
     def _document(self, text: bytes, beside: dict[str, str]) -> Iterator[DocumentBatch]:
         if len(self._keys) > 1:
             keys = ", ".join(self._keys)
-            raise UsageError(f"{self._name}: its documents are plain text without the keys {keys}")
+            raise UsageError(f"{self._name}: its documents are plain text, without the keys {keys}")
         if len(text) > self._limits.max_document_bytes:
             yield from self._flush()
             reason = self._too_long + _named(beside)
@@ -486,7 +485,7 @@ class _Reading:
 
 
 def _stem(name: str) -> str:
-    """The name of a member up to the first dot, which WebDataset takes for the name of a sample."""
+    """The name of a member up to the first dot: the sample's name in WebDataset."""
     folder, _, name = name.rpartition("/")
     return f"{folder}/{name.partition('.')[0]}"
 
@@ -497,7 +496,7 @@ def _named(beside: dict[str, str]) -> str:
     return f" ({name})" if name else ""
 
 
-_SMALL = 1 << 20  # a file of so many bytes is read at once
+_SMALL = 1 << 20  # files up to this size are read at once
 
 
 def read_file(
@@ -509,12 +508,12 @@ def read_file(
 ) -> Generator[DocumentBatch]:
     """Yield the one document of a file, decompressed and without a BOM; or those of an archive.
 
-    An archive that is named itself has one document in each member. ``tell_sums`` and ``columns``
-    are as for ``read``; there is a column ``path``.
+    An archive that is named itself has one document per member. ``tell_sums`` and ``columns`` are
+    as for ``read``; there is a column ``path``.
     """
     if len(keys) > 1:
         raise UsageError(
-            f"{source.name}: a file is one document without the keys {', '.join(keys)}"
+            f"{source.name}: a file is one document, without the keys {', '.join(keys)}"
         )
     file = FileStream(source, sums=tell_sums is not None)
     is_small = 0 < source.size < _SMALL and not source.compression

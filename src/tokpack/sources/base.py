@@ -36,16 +36,16 @@ _SAMPLE_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An input file as it was discovered, or an object of this process that has documents.
+    """An input file as discovered, or an object in this process with documents.
 
     ``name`` is for people and manifests: printable, valid UTF-8. ``path`` is what to open: a path
     as ``os.fsdecode`` returns it, ``-`` for the standard input, or a URL, which may contain a
-    secret. ``format`` is one of FORMATS, ``compression`` a key of COMPRESSIONS, ``size`` in bytes
-    as stored, 0 for a pipe. ``etag`` is the store's name for this content; if it is known,
-    ``mtime_ns`` is 0. ``seen`` is the fingerprint, if the whole file was read to find its format;
-    else "". ``memory`` is an object of this process, which has no path: the ``Rows`` of a table
-    (format ``table``), or a ``DocumentReader`` (``documents``), which can be read only once.
-    ``json_path`` is the key, ``a.b``, of the array with the records of a JSON file.
+    secret. ``format`` is one of FORMATS, ``compression`` a key of COMPRESSIONS, ``size`` in stored
+    bytes, 0 for a pipe. ``etag`` is the store's name for this content; if known, ``mtime_ns`` is 0.
+    ``seen`` is the fingerprint if the whole file was read to find its format, else "". ``memory``
+    is an object in this process, without a path: the ``Rows`` of a table (format ``table``), or a
+    ``DocumentReader`` (``documents``), which can be read only once. ``json_path`` is the key,
+    ``a.b``, of the array with the records of a JSON file.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Source:
 
     @property
     def unit(self) -> str:
-        """What messages count in it, "" for lines."""
+        """The unit of record numbers in messages, "" for lines."""
         return "document number" if self.memory is not None else FORMATS[self.format].unit
 
     @property
@@ -84,8 +84,7 @@ class Source:
         return not (self.is_remote or self.is_pipe or self.memory is not None)
 
     def fingerprint(self) -> str:
-        """The identity of the content, in hex, from its size and 64 KiB each at head, middle and
-        tail.
+        """The identity of the content, in hex: of its size and 64 KiB at head, middle and tail.
 
         Two files of the same size that differ elsewhere have the same fingerprint. For an object
         with an ETag it is made from that. A pipe has none: "".
@@ -107,7 +106,7 @@ class Source:
         return digest.hexdigest()
 
     def fingerprint_of(self, head: bytes) -> str:
-        """The fingerprint of a file that begins with ``head``; "" unless that is all of it."""
+        """The fingerprint of a file if ``head`` is all of it, else ""."""
         if len(head) != self.size or self.size > _SAMPLE_BYTES or not head:
             return ""
         digest = _of_size(self.size)
@@ -135,7 +134,7 @@ class Source:
         return storage.StoredObject(self.path, self.size, self.etag, self.mtime_ns)
 
     def check_unchanged(self) -> None:
-        """Raise InputError if size, time or ETag are not as they were discovered."""
+        """Raise InputError if size, time or ETag have changed since discovery."""
         if self.is_pipe or self.memory is not None:
             return
         if self.is_remote:
@@ -152,7 +151,7 @@ class Source:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the fields have the right types, since they may come from a file."""
+        """Whether the fields, which may come from a file, have the right types."""
         texts = (self.name, self.path, self.format, self.compression, self.etag, self.json_path)
         return (
             all(isinstance(text, str) for text in texts)
@@ -162,7 +161,7 @@ class Source:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The arguments of ``Source`` as JSON values, without secrets of a URL."""
+        """The arguments of ``Source`` as JSON values, without secrets in a URL."""
         names = ("name", "path", "format", "compression", "size", "mtime_ns")
         values = {name: getattr(self, name) for name in names}
         if self.json_path:
@@ -200,12 +199,12 @@ class Part:
 
     @property
     def sources(self) -> range:
-        """The numbers of the sources that it reads."""
+        """The numbers of its sources."""
         last = self.end if self.kind == "files" else self.source + 1
         return range(self.source, last)
 
     def renumbered(self, first: int) -> Part:
-        """The same part, if the source ``first`` is given number 0."""
+        """The same part, with sources numbered from ``first``."""
         files = self.kind == "files"
         begin, end = (self.begin - first, self.end - first) if files else (self.begin, self.end)
         return replace(self, source=self.source - first, begin=begin, end=end)
@@ -215,7 +214,7 @@ class Part:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def fits_sources(self, sources: int) -> bool:
-        """Whether it can be a part of so many sources."""
+        """Whether it can be a part of this many sources."""
         numbers = (self.source, self.begin, self.end, self.weight)
         return (
             self.kind in ("whole", "files", "bytes", "frames", "stream", "rows")
@@ -239,8 +238,8 @@ class Documents:
 
     ``data`` uint8, UTF-8; ``spans`` int64 [n, 2], begin and end of document i in data; ``lines``
     int64 [n], 0-based record number of document i, counted from the first record that was read. The
-    arrays may be views of memory that is reused, so they are valid only until the next batch is
-    taken. ``columns`` are other values of the same records, by name, as in ``sources.values``.
+    arrays may be views of reused memory, valid only until the next batch is taken. ``columns`` are
+    other values of the same records, by name, as in ``sources.values``.
     """
 
     data: npt.NDArray[np.uint8]
@@ -266,8 +265,8 @@ class Documents:
 class BadRecord:
     """A record that cannot be used; ``line`` counts as in Documents.
 
-    ``raw`` has its first RAW_BYTES_KEPT bytes. ``keys`` are those of a record without the key that
-    was requested. ``kind`` is a phrase by which such records are counted.
+    ``raw`` has its first RAW_BYTES_KEPT bytes. ``keys`` are the keys of a record that lacks the
+    requested one. ``kind`` is a phrase by which such records are counted.
     """
 
     line: int
@@ -290,8 +289,8 @@ class BadRecord:
 class Rows:
     """Records as rows of tables; ``lines`` as in Documents.
 
-    ``whole`` has all columns: a RecordBatch of Arrow, or a list of mappings. ``columns`` has those
-    by which records are chosen. The memory may be reused, as that of Documents.
+    ``whole`` has all columns: an Arrow RecordBatch, or a list of mappings. ``columns`` has those
+    for choosing records. Memory may be reused, as in Documents.
     """
 
     columns: Any
@@ -301,15 +300,15 @@ class Rows:
 
 @dataclass
 class DocumentBatch:
-    """What one step of reading gave.
+    """The result of one step of reading.
 
     ``documents`` are by key; a record that is bad for one key is left out for all. ``records`` =
-    documents + bad ones. Where the texts are still to be made, there are ``rows`` in the place of
-    documents. ``counts`` has what else was counted of them, by the names of ``tokpack.counts``.
-    ``lines`` is how far the record number moved, blank lines included. ``bytes_read`` counts
-    stored bytes and ``text_bytes`` decompressed ones, since the batch before; over all parts of
-    a source they add up to about its size, however it was split. ``table_columns`` are the names of
-    all columns of the table that the documents are of.
+    documents + bad ones. ``rows`` take the place of documents whose texts are still to be made.
+    ``counts`` has other counts, by the names in ``tokpack.counts``. ``lines`` is how far the record
+    number advanced, blank lines included. ``bytes_read`` counts stored bytes and ``text_bytes``
+    decompressed ones since the last batch; over all parts of a source they add up to about its
+    size, however it is split. ``table_columns`` are the names of all columns of the documents'
+    table.
     """
 
     documents: dict[str, Documents]
@@ -324,12 +323,12 @@ class DocumentBatch:
 
 
 def _of_size(size: int) -> xxhash.xxh3_128:
-    """The hash of a fingerprint, to which samples must still be added."""
+    """The hash for a fingerprint, before samples are added."""
     return xxhash.xxh3_128(size.to_bytes(8, "little"))
 
 
 def printable(path: str) -> str:
-    """A path as people can see it, without undecodable bytes and control characters."""
+    """A path for people, without undecodable bytes and control characters."""
     if path.isascii() and path.isprintable():
         return path  # the same string, not a copy: there may be a million
     text = os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 _ARROW_FILE_MAGIC = b"ARROW1"
 _MOST_ROWS = 1 << 16
-DOCUMENT_BYTES = 16  # the weight of a document in addition to its text
+DOCUMENT_BYTES = 16  # the weight of a document besides its text
 _READ_BYTES = 1 << 20
-_DICTIONARY_BYTES = 2 << 20  # writers fill so large a dictionary before they write plain values
+_DICTIONARY_BYTES = 2 << 20  # writers fill dictionaries up to this size
 _DECODED_BYTES = 64 << 20  # the most decoded bytes of a batch
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 class _Table(Protocol):
-    """A file of rows in groups that can be read on their own."""
+    """A file of rows in groups that can be read independently."""
 
     schema: Any
 
@@ -87,9 +87,9 @@ class _Parquet:
         )
 
     def _largest_coded(self, begin: int, end: int, keys: list[str]) -> int:
-        """The most bytes of a dictionary's value, for rows that only have numbers of such values.
+        """The size of the largest dictionary value, for rows that only refer to such values.
 
-        Before they are read, nobody knows how large such rows are.
+        The decoded size of such rows is unknown before they are read.
         """
         metadata = self._file.metadata
         paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
@@ -105,9 +105,7 @@ class _Parquet:
 
 
 class _InFolders:
-    """A table with additional columns from the names of its folders, such as ``lang=de``: one value
-    each.
-    """
+    """A table with additional columns from the names of its folders, such as ``lang=de``."""
 
     def __init__(self, table: _Table, values: Mapping[str, Any]) -> None:
         import pyarrow
@@ -163,7 +161,7 @@ class _Arrow:
         self.schema: Any = self._open().schema
 
     def groups(self) -> list[tuple[int, int]]:
-        # Not nbytes, which would follow offsets that have not been checked.
+        # Not nbytes, which would trust unchecked offsets.
         return [(batch.num_rows, batch.get_total_buffer_size()) for batch in self._all()]
 
     def batches(self, begin: int, end: int, keys: list[str], _block_bytes: int) -> Iterator[Any]:
@@ -189,9 +187,9 @@ def groups_of(source: Source) -> list[tuple[int, int]]:
 def read_columns(
     source: Source, part: Part, keys: Sequence[str], limits: Limits, columns: Columns = ()
 ) -> Generator[DocumentBatch]:
-    """Yield the documents of a parquet or Arrow file, whose texts are in the columns ``keys``.
+    """Yield the documents of a parquet or Arrow file, with texts in the columns ``keys``.
 
-    They have the values of those of ``columns`` that exist.
+    They have the values of existing ``columns``.
     """
     with _opened(source) as table:
         names = getattr(source.memory, "names", None)
@@ -215,9 +213,9 @@ def read_columns(
 class RowCutter:
     """Cuts record batches of a table ``name`` into batches of documents, or of whole rows.
 
-    Documents have the values of those of ``columns`` that exist. ``names`` are the columns that
-    record batches must have. ``all_names`` are those to list in messages, even if only some are
-    read. InputError if the table lacks one of ``keys``, or if that is no text.
+    Documents have the values of existing ``columns``. ``names`` are the columns that record batches
+    must have. ``all_names`` are listed in messages, even if only some are read. InputError if one
+    of ``keys`` is missing, or is not text.
     """
 
     def __init__(
@@ -243,8 +241,8 @@ class RowCutter:
     ) -> Iterator[DocumentBatch]:
         """The batches of a record batch.
 
-        ``place`` returns the line of the first row of the next batch, and the bytes that this may
-        weigh.
+        ``place`` returns the line of the first row of the next batch, and the batch's maximum
+        weight in bytes.
         """
         if self._whole is None:
             texts = {key: text_column(column_of(record_batch, key)) for key in self._keys}
@@ -256,7 +254,7 @@ class RowCutter:
                 yield batch
             return
         record_batch.validate(full=True)
-        # It is not known which columns have the texts.
+        # It is unknown which columns have the texts.
         rows = record_batch.num_rows
         each = max(record_batch.get_total_buffer_size() // max(rows, 1), 1)
         coded = row_weights_before([*filter(_is_coded, record_batch.columns)], rows)
@@ -293,7 +291,7 @@ def _cuts(
 
 @contextmanager
 def _opened(source: Source) -> Iterator[_Table]:
-    """Open a file, and turn errors of pyarrow into InputError while it is read."""
+    """Open a file, and turn pyarrow's errors into InputError while it is read."""
     if source.memory is not None:
         yield source.memory
         return
@@ -308,7 +306,7 @@ def _opened(source: Source) -> Iterator[_Table]:
             table: _Table = _Parquet(file) if source.format == "parquet" else _Arrow(file)
             folders = folder_values(source.name)
             yield _InFolders(table, folders) if folders else table
-    except MemoryError:  # Arrow's own is one, too; the file is not at fault
+    except MemoryError:  # Arrow's own is one too; the file is not at fault
         raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{source.name}: unreadable {source.format} file: {error}") from error
@@ -353,7 +351,7 @@ def text_column(array: Any) -> Any:
     from pyarrow import types
 
     plain = str(array.type) in _TYPES_WITH_OFFSETS
-    array.validate(full=not plain)  # the offsets and UTF-8 of a plain column are checked later
+    array.validate(full=not plain)  # plain columns are checked later
     if plain or types.is_dictionary(array.type):
         return array
     return array.cast("large_binary")
@@ -376,7 +374,7 @@ def _is_coded(array: Any) -> bool:
 
 
 def offsets_decoded(array: Any) -> npt.NDArray[np.int64]:
-    """The offsets, [n + 1], that the texts of a ``text_column`` would have if it were decoded."""
+    """The offsets, [n + 1], of a ``text_column``'s texts after decoding."""
     if not _is_coded(array):
         offsets: npt.NDArray[np.int64] = offsets_of(array).astype(np.int64)
         return offsets
@@ -437,22 +435,22 @@ def _bad_rows(
     return bad
 
 
-# Tables and datasets of this process are read like the rows of a parquet file. Workers inherit them
+# Tables and datasets in this process are read like the rows of a parquet file. Workers inherit them
 # by fork, so nothing is copied: a table is in memory once, and the Arrow files of a
 # ``datasets.Dataset`` stay mapped.
 
 _GROUP_BYTES = 1 << 20  # of text in a group
 _MOST_GROUPS = 1 << 16
-_HASHED_BYTES = 1 << 30  # of text; the fingerprint of a larger table is of some rows only
+_HASHED_BYTES = 1 << 30  # of text; fingerprints of larger tables cover only some rows
 _HASHED_ROWS = 4096
 
 
 @dataclass(eq=False)
 class MemoryRows:
-    """Rows of this process, in groups of about a megabyte that can be read on their own.
+    """Rows in this process, in groups of about a megabyte that can be read independently.
 
-    ``slice(first, last)`` returns some of them as a pyarrow Table. ``names`` are those of all
-    columns of the object, even if some are not read.
+    ``slice(first, last)`` returns some of them as a pyarrow Table. ``names`` are the names of all
+    columns, even if some are not read.
     """
 
     schema: Any
@@ -482,14 +480,14 @@ class MemoryRows:
     def fingerprint(self, keys: Sequence[str], columns: Sequence[str] = ()) -> str:
         """XXH3-128, in hex, of the types and texts of some columns, and of the values of others.
 
-        For a table with more than 1 GiB of text it is of 4,096 rows that are spread evenly.
+        For a table with more than 1 GiB of text it covers 4,096 rows, spread evenly.
         """
         digest = xxhash.xxh3_128(f"{self.rows} {self.bytes}".encode())
         bounds: Iterable[tuple[int, int]] = pairwise(self._bounds)
         if self.bytes > _HASHED_BYTES:
             chosen = np.linspace(0, self.rows - 1, _HASHED_ROWS, dtype=np.int64).tolist()
             bounds = ((row, row + 1) for row in chosen)
-        content = ContentHash()  # which does not depend on chunks
+        content = ContentHash()  # independent of chunks
         for first, last in bounds:
             for batch in self.slice(first, last).to_batches():
                 for key in keys:
@@ -516,8 +514,8 @@ def table_source(
 ) -> Source:
     """A pyarrow Table as a source, with the values of those ``columns`` that it has; None for all.
 
-    ``names`` are those of all columns, if the table has only some of them. InputError if it lacks a
-    column of ``keys``, or if that is no text.
+    ``names`` are the names of all columns, if the table has only some. InputError if a column of
+    ``keys`` is missing, or is not text.
     """
     name, all_names = "table", names or table.schema.names
     texts: Sequence[str]
@@ -539,14 +537,14 @@ def table_source(
 def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = ()) -> Source:
     """A ``datasets.Dataset`` as a source, recognized by its own fingerprint and its files.
 
-    InputError if it lacks a column, or if that is no text; UsageError if it has a transform
+    InputError if a column is missing, or is not text; UsageError if it has a transform
     (``with_transform``).
     """
     info = dataset.info
     if dataset.format["type"] == "custom":
         raise UsageError(
-            "the dataset has a transform, which is done when a row is read: give iter(dataset), or "
-            "apply it with map"
+            "the dataset has a transform, which is applied when a row is read: give iter(dataset), "
+            "or apply it with map"
         )
     about = [info.dataset_name or info.builder_name, dataset.split]
     name = ":".join(["datasets", "/".join(str(part) for part in about if part)]).rstrip(":")
@@ -563,10 +561,9 @@ def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = 
 
 
 def _fingerprint(dataset: Any) -> str:
-    """The identity of a dataset: its own fingerprint, which tells what was done to its files, and
-    these.
+    """The identity of a dataset: its own fingerprint, which covers operations, and its files.
 
-    The fingerprint of ``datasets`` does not notice that a file was changed later.
+    The fingerprint of ``datasets`` does not notice later changes of files.
     """
     digest = xxhash.xxh3_128(dataset._fingerprint.encode())
     for cached in dataset.cache_files:

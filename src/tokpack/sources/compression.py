@@ -22,7 +22,7 @@ _RESERVED_BLOCK = 3
 
 
 class DictionaryError(ValueError):
-    """A frame needs a dictionary, with which it was compressed, and which is not here."""
+    """A frame was compressed with a dictionary that is not available."""
 
 
 def is_skippable(magic: bytes) -> bool:
@@ -34,7 +34,7 @@ def _walk() -> Generator[tuple[int, int, bool], bytes, None]:
     """Walk over zstd frames by their headers alone (RFC 8878); nothing is decompressed.
 
     It yields (offset, length, whether a frame begins there) of each header, and must be sent the
-    bytes of that. ValueError for anything but zstd.
+    header's bytes. ValueError for anything but zstd.
     """
     at = 0
     while True:
@@ -66,8 +66,8 @@ def _walk() -> Generator[tuple[int, int, bool], bytes, None]:
 def frame_ends(file: int, give_up_at: int) -> Iterator[int]:
     """Yield the end of each zstd frame of an open file, in order.
 
-    It reads only headers, and by calls, because a map of the file would count as memory. It stops
-    early, without an error, if the file is damaged, which the decoder will report, and if no second
+    It reads only headers, by calls, because a map of the file would count as memory. It stops
+    early, without an error, if the file is damaged (the decoder will report that), or if no second
     frame begins before ``give_up_at``.
     """
     walk = _walk()
@@ -91,8 +91,8 @@ class Follower:
     """Passes compressed bytes to the zstd decoder, and notes whether they end at the end of a
     frame.
 
-    The decoder does not distinguish a frame that is cut off from a whole one. ``read`` gives the
-    next bytes.
+    The decoder does not distinguish a truncated frame from a whole one. ``read`` gives the next
+    bytes.
     """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
@@ -102,7 +102,7 @@ class Follower:
         self._seen = 0
         self._header = b""
         self._lost = False
-        self.needs = ""  # why the stream cannot be read, if it lacks a dictionary
+        self.needs = ""  # the missing dictionary, in words
 
     def read(self, size: int) -> bytes:
         """The next bytes of the stream, at most ``size``."""
@@ -123,7 +123,7 @@ class Follower:
             try:
                 self._at, self._length, self._frame_begins = self._walk.send(header)
             except ValueError as error:
-                self._lost = True  # the decoder will find the same bytes, and report them
+                self._lost = True  # the decoder will report these bytes
                 self.needs = str(error) if isinstance(error, DictionaryError) else ""
 
     @property
@@ -142,14 +142,14 @@ MOST_LAYERS = 3  # compressions around each other
 
 @dataclass(frozen=True)
 class Compression:
-    """How a compression is recognized and read, and what it costs.
+    """How a compression is recognized and read, and its cost.
 
-    ``begins`` says whether a stream with these first bytes has it. ``decoder`` is called with the
-    first bytes of a member and returns an object that decodes the member, with ``decompress(data,
-    most)``, ``eof`` and ``unused_data`` as in bz2.BZ2Decompressor; None for zstd, which has a
-    stream of its own. ``padded``: zero bytes may follow a member. ``expansion`` is bytes of text
-    for each stored byte. ``decoding`` is the time to decompress a text, as a multiple of the time
-    to encode it, for typical text on one core. The last two only decide how work is divided.
+    ``begins`` tests the first bytes of a stream. ``decoder`` is called with the first bytes of a
+    member and returns an object that decodes the member, with ``decompress(data, most)``, ``eof``
+    and ``unused_data`` as in bz2.BZ2Decompressor; None for zstd, which has a stream of its own.
+    ``padded``: zero bytes may follow a member. ``expansion`` is bytes of text per stored byte.
+    ``decoding`` is the time to decompress typical text relative to encoding it. The last two only
+    affect how work is divided.
     """
 
     suffixes: tuple[str, ...]
@@ -165,9 +165,9 @@ def gzip_decoder(head: bytes) -> Any:
 
     ISA-L's takes a third of the time of zlib's.
     """
-    # For bytes that begin no member, zlib says what is wrong, and ISA-L only that they are cut off.
-    # ISA-L also refuses some whole members: if the header has several fields, or a checksum, and
-    # lies in two reads.
+    # For bytes that are not a member, zlib says what is wrong, ISA-L only that they are cut off.
+    # ISA-L also refuses some valid members: those whose header has several fields, or a checksum,
+    # and spans two reads.
     has_flags = len(head) > len(_GZIP) and head.startswith(_GZIP)
     library = _isal() if has_flags and head[3] & ~_GZIP_TEXT in _GZIP_FIELDS else zlib
     return library.decompressobj(wbits=31)
@@ -224,7 +224,7 @@ SUFFIXES = tuple(suffix for one in _SINGLE.values() for suffix in one.suffixes)
 
 
 def _layered(names: Sequence[str]) -> Compression:
-    """Several compressions around each other as one, which takes the time of all."""
+    """Nested compressions as one, with the time of all."""
     outer, *inner = (_SINGLE[name] for name in names)
     expansion, decoding = outer.expansion, outer.decoding
     for one in inner:
@@ -232,8 +232,7 @@ def _layered(names: Sequence[str]) -> Compression:
     return Compression((), lambda head: False, expansion, decoding)
 
 
-# Combinations have the names of several joined by LAYER, the outermost first: gz+zst is zst inside
-# of gz.
+# Nested compressions have names joined by LAYER, the outermost first: gz+zst is zst inside gz.
 LAYER = "+"
 COMPRESSIONS = _SINGLE | {
     LAYER.join(names): _layered(names)

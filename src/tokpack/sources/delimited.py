@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from tokpack.sources.values import Values
 
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
-_BLOCK_BYTES = 4 << 20  # pyarrow parses so much at a time; a longer row needs larger blocks
+_BLOCK_BYTES = 4 << 20  # parsed at a time by pyarrow; a longer row needs larger blocks
 _LARGER = 16
 _FIRST_OF_SEVERAL = 0xC0  # or more: the first byte of a character of several bytes
 _LARGEST_BLOCK = 1 << 30
-_END = b"end of the file\0"  # a row added at the end: if a quote is open, it is part of a value
+_END = b"end of the file\0"  # an added last row, which ends up in a value if a quote is open
 
 
 def read_csv(
@@ -45,8 +45,8 @@ def read_csv(
 ) -> Generator[DocumentBatch]:
     """Yield the documents of a file of rows; ``keys`` are names of its columns.
 
-    They have the values of those of ``columns`` that exist, all of them str. InputError if a column
-    of ``keys`` does not exist, or if a quote is not closed.
+    They have the values of existing ``columns``, all str. InputError if a column of ``keys`` does
+    not exist, or if a quote is not closed.
     """
     rows = stored = 0
     as_latin = False
@@ -66,7 +66,7 @@ def read_csv(
         except _LongRowError:
             if source.is_pipe or block_bytes >= _LARGEST_BLOCK:
                 raise InputError(
-                    f"{source.name}: a row behind number {rows} is longer than {block_bytes} "
+                    f"{source.name}: a row after row {rows} is longer than {block_bytes} "
                     "bytes; a quote may not be closed there"
                 ) from None
             block_bytes = min(block_bytes * _LARGER, _LARGEST_BLOCK)
@@ -104,9 +104,8 @@ def _batches(
 ) -> Iterator[DocumentBatch]:
     """The documents after the first ``done`` rows; ``bytes_read`` counts from the beginning.
 
-    Reading begins again, behind the rows that are done, when a row needs larger blocks, or when
-    bytes are not UTF-8. With ``as_latin`` pyarrow reads the bytes as Latin-1, which accepts all of
-    them.
+    If a row needs larger blocks, or bytes are not UTF-8, reading restarts after the finished rows.
+    With ``as_latin`` pyarrow reads the bytes as Latin-1, which accepts all bytes.
     """
     try:
         import pyarrow
@@ -121,7 +120,7 @@ def _batches(
         read = list(dict.fromkeys([*keys, *values]))
         encoding = "latin-1" if as_latin else "utf-8"
         rows = _Rows(keys, values, limits, done, names, encoding)
-        # Latin-1 reads other names from the same bytes.
+        # As Latin-1, the same bytes give other names.
         called = [name.encode().decode("latin-1") if as_latin else name for name in read]
         file = _WithEnd(stream, is_checked=not (as_latin or source.is_pipe))
         try:
@@ -159,7 +158,7 @@ def _batches(
         yield from rows.rest()
     if not rows.is_at_end:
         raise InputError(
-            f"{source.name}: a quote is not closed at the end of the file, in row number "
+            f"{source.name}: a quote is not closed at the end of the file, in row "
             f'{rows.next}; values with quotes are written as "...""..."'
         )
 
@@ -168,8 +167,8 @@ def _batches(
 class _Rows:
     """Turns what pyarrow parses into batches, for the rows after the first ``done``.
 
-    ``next`` is the number of the next row, counted from 0. ``ragged`` are rows of the wrong length
-    that are not yet in a batch.
+    ``next`` is the number of the next row, from 0. ``ragged`` are rows of the wrong length that are
+    not in a batch yet.
     """
 
     keys: Sequence[str]
@@ -183,9 +182,7 @@ class _Rows:
     ragged: dict[int, BadRecord] = field(default_factory=dict)
 
     def add_ragged(self, row: Any) -> str:
-        """Note a row with the wrong number of values. pyarrow calls it, maybe some blocks in
-        advance.
-        """
+        """Note a row with the wrong number of values; called by pyarrow, perhaps blocks ahead."""
         text = row.text.encode(self.encoding)
         if text == _END:
             self.is_at_end = True
@@ -205,7 +202,7 @@ class _Rows:
         lines = np.arange(self.next, self.next + rows + len(ragged), dtype=np.int64)
         lines = lines[~np.isin(lines, ragged)][:rows]
         last = lines[-1] if rows else 0
-        first = int(np.searchsorted(lines, self.done))  # the rows before were read already
+        first = int(np.searchsorted(lines, self.done))  # earlier rows were read already
         lines = lines[first:]
         texts = {key: record_batch.column(key).slice(first, len(lines)) for key in self.keys}
         values = {

@@ -1,4 +1,4 @@
-"""The format of a file, by its first bytes; its name decides only if they do not."""
+"""The format of a file, by its first bytes, or if these do not show it, by its name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Kind(NamedTuple):
 
     what: str
     advice: str
-    lost: str = ""  # if it replaces a file that had documents: the reason why it is skipped
+    lost: str = ""  # if it stands for a file with documents: the reason to skip it
 
     @property
     def reason(self) -> str:
@@ -99,7 +99,7 @@ DOCUMENT_SUFFIXES = (
     *_TABLES,
     *(".parquet", ".arrow", ".zip", ".tar", ".tgz", ".txz", ".dat", ".wet"),
 )
-# Suffixes that promise bytes that are no text, besides those of compressions.
+# Suffixes of binary files, besides those of compressions.
 _BINARY_SUFFIXES = (
     *(".parquet", ".arrow", ".feather", ".ipc", ".zip", ".tar", ".tgz", ".txz", ".tbz2", ".tzst"),
     *(".wet", ".warc", ".7z", ".rar", ".lz4", ".orc", ".avro", ".npy", ".npz", ".safetensors"),
@@ -133,8 +133,8 @@ def no_text(name: str, kind: Kind) -> NoTextError:
 def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
     """The format of decompressed bytes that begin with ``head``. InputError if it has none.
 
-    ``{`` and ``[`` begin JSON. Anything else is plain text, unless the name says that it is CSV, or
-    JSON, which is damaged then. ``is_packed``: the bytes were compressed.
+    ``{`` and ``[`` begin JSON. Anything else is plain text, unless it is named as CSV, or as JSON,
+    which is damaged then. ``is_packed``: the bytes were compressed.
     """
     if is_tar(head):
         return "archive"
@@ -142,13 +142,13 @@ def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
         raise no_text(name, kind)
     if is_tokenizer(name, head):
         raise InputError(
-            f"{name}: this is a tokenizer, and no input; {option('tokenizer')} names one"
+            f"{name}: this is a tokenizer, not an input: give it with {option('tokenizer')}"
         )
     bare = bare_name(name)
     if bare.endswith(".dat") and DAT_HEADER.match(head):
         return "archive"
     if head.startswith(b"WARC/"):
-        # The first record that is not about the file itself decides.
+        # The first record after those about the file itself decides.
         kinds = [kind.lower().decode() for kind in _WARC.findall(head)]
         warc = next((kind for kind in kinds if kind != "warcinfo"), "conversion")
         if warc != "conversion":
@@ -161,7 +161,7 @@ def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
         what = f"{_described(head)}, though its name ends in {suffix}"
         says = option("input_format", "FORMAT")
         advice = f"fetch it again, or say what it is with {says}"
-        raise no_text(name, Kind(what, advice, "that are not what their names say"))
+        raise no_text(name, Kind(what, advice, "not what their names say"))
     if _is_utf16(head):
         raise no_text(name, UTF16)
     return _text_format(head, name, bare)
@@ -171,7 +171,7 @@ def kind_of(head: bytes) -> Kind | None:
     """The kind of a file that begins with these decompressed bytes, or None if it may be text."""
     if pointer := pointer_in(head):
         what, _, advice = pointer.partition(": ")
-        return Kind(what, advice, "that are pointers of Git to files")
+        return Kind(what, advice, "pointers of Git to files")
     match = _KIND.match(head)
     return _KINDS[match.lastindex - 1][0] if match and match.lastindex else None
 
@@ -185,7 +185,7 @@ def warc_kind(kind: str) -> Kind:
 
 
 def promised(name: str, *, is_packed: bool) -> str:
-    """The suffix of a name that promises bytes that are no text; "" for none.
+    """The suffix of a name if it belongs to a binary format, else "".
 
     ``is_packed``: the file is compressed, so its name may still have that suffix.
     """
@@ -195,7 +195,7 @@ def promised(name: str, *, is_packed: bool) -> str:
 
 
 def _broken_promise(head: bytes, name: str, bare: str, *, is_packed: bool) -> str:
-    """The suffix of a name that promises something else than this text; "" for none.
+    """The suffix of a name if it does not fit this text, else "".
 
     JSON is always accepted: browsers decompress a .jsonl.gz, and keep its name.
     """
@@ -212,7 +212,7 @@ def is_markup(head: bytes) -> bool:
 
 
 def _is_error(head: bytes) -> bool:
-    """Whether this is an error message in JSON, which a server has sent instead of a file."""
+    """Whether this is an error in JSON that a server sent instead of a file."""
     try:
         value = json.loads(head.removeprefix(BOM))
     except (ValueError, RecursionError):
@@ -234,7 +234,7 @@ def _described(head: bytes) -> str:
 def _text_format(head: bytes, name: str, bare: str) -> str:
     if _BLEND in head:
         raise InputError(
-            f"{name}: this is a blend of datasets, whose documents are tokens already: "
+            f"{name}: this is a blend of datasets, which are tokens already: "
             f"tokpack blend or train {name}"
         )
     if bare.endswith(TEXT_SUFFIXES):
@@ -252,7 +252,7 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
         return "jsonl"
     if b"\0" in head:
         if is_dataset(name):
-            raise InputError(f"{name}: is of a dataset, whose documents are tokens already")
+            raise InputError(f"{name}: this belongs to a dataset, which is tokens already")
         raise InputError(
             f"{name}: this looks like binary data; {option('input_format', 'text')} reads it as "
             "plain text"
@@ -292,7 +292,7 @@ def _is_utf16(head: bytes) -> bool:
 def head_of(source: Source, compression: str, stored: bytes | None = None) -> bytes:
     """The first HEAD_BYTES of a file, decompressed, or all of a smaller one. InputError.
 
-    They are taken from ``stored``, its first bytes that were read already, if these suffice.
+    They come from ``stored``, bytes read already, if these suffice.
     """
     if stored is not None:
         with suppress(InputError):  # the first bytes may end anywhere
@@ -328,14 +328,14 @@ def detect(
     """The format and the compression of a file; a format other than ``auto`` is taken as given.
 
     ``stored`` are its first HEAD_BYTES, if the caller has read them. InputError if it cannot be
-    read; NoTextError if it has no text, or with ``opens_archives``, if the files in an archive have
-    none, where each of these is one document.
+    read; NoTextError if it has no text; with ``opens_archives`` each member of an archive is a
+    document instead.
     """
     head = head_of(source, "") if stored is None else stored
     layers: list[str] = []
     while layer := compression_of(head):
         if len(layers) == MOST_LAYERS:
-            raise InputError(f"{source.name}: compressed {MOST_LAYERS} times and more; unpack it")
+            raise InputError(f"{source.name}: compressed more than {MOST_LAYERS} times; unpack it")
         layers.append(layer)
         head = head_of(source, LAYER.join(layers), stored)
     compression = LAYER.join(layers)
@@ -350,10 +350,10 @@ def detect(
         return input_format, compression
     format_ = format_of(head, source.name, is_packed=bool(layers))
     if compression and (format_ in ("parquet", "arrow") or head.startswith(b"PK")):
-        raise InputError(f"{source.name}: decompress it first: {format_} inside of {compression}")
+        raise InputError(f"{source.name}: {format_} inside {compression}: decompress it first")
     if source.json_path and format_ not in ("jsonl", "json"):
         asked = option("json_path", source.json_path)
-        raise InputError(f"{source.name}: this is {format_}, and {asked} is a key of JSON")
+        raise InputError(f"{source.name}: this is {format_}, and {asked} is for JSON")
     return "json" if source.json_path else format_, compression
 
 
@@ -371,7 +371,7 @@ READ_BYTES = 256 << 10
 
 
 class PeekableStream(DerivedStream):
-    """A stream whose first bytes can be looked at, as ``head``, before they are read."""
+    """A stream with its first bytes as ``head``, before they are read."""
 
     def __init__(self, stream: Stream, head: bytes | None = None) -> None:
         super().__init__(stream)

@@ -1,4 +1,4 @@
-"""The input files that the user's words name."""
+"""From the names that the user gives to input files."""
 
 from __future__ import annotations
 
@@ -52,20 +52,18 @@ _SIDECAR = re.compile(
     r"|dataset_(infos?|dict)\.json|state\.json|_(common_)?metadata",
     re.IGNORECASE,
 )
-# The endings that programs give to unfinished downloads, and to backups.
+# Endings of unfinished downloads and of backups.
 _LEFTOVERS = {
-    "that are unfinished downloads": re.compile(
+    "unfinished downloads": re.compile(
         r".*\.(part|partial|filepart|incomplete|(cr|op)?download|tmp|temp|aria2(__temp)?|!ut|!qb)",
         re.IGNORECASE,
     ),
-    "that are backups": re.compile(
-        r".*(\.(bak|backup|old|orig|sav|swp|swo)|~)|#.*#", re.IGNORECASE
-    ),
+    "backups": re.compile(r".*(\.(bak|backup|old|orig|sav|swp|swo)|~)|#.*#", re.IGNORECASE),
 }
 _TABLES = (".feather", ".ipc")  # recognized by their content
 _NO_DOCUMENTS = "without documents"
-_OTHER_TEXT = "text that is not named .txt"
-_EMPTY = "that are empty"
+_OTHER_TEXT = "text not named .txt"
+_EMPTY = "empty"
 _LONGEST_NAME = 255  # characters
 has_magic = glob.has_magic
 
@@ -76,10 +74,9 @@ def has_document_name(path: str) -> bool:
 
 
 def why_leftover(path: str, pattern: str = "") -> str:
-    """The reason to skip a file that a program has left, in words; "" if there is none.
+    """The reason to skip a program's leftover file, or "".
 
-    ``pattern`` is the pattern that has found it. If it has such an ending itself, these files are
-    wanted.
+    A ``pattern`` with such an ending asks for these files.
     """
     whys = (
         next((why for why, names in _LEFTOVERS.items() if names.fullmatch(name)), "")
@@ -90,14 +87,14 @@ def why_leftover(path: str, pattern: str = "") -> str:
 
 
 def why_sidecar(path: str, input_format: str, exists: Callable[[str], bool]) -> str:
-    """The reason to skip a file of a folder for its name, in words; "" if there is none.
+    """The reason to skip a file in a folder because of its name, or "".
 
-    It may be about the files beside it, unless each file is a document; or be the manifest of a
-    dataset, or left by a program.
+    It may describe other files (unless each file is a document), be a dataset's manifest, or a
+    program's leftover.
     """
     stem, suffix = os.path.splitext(path)
     if suffix == ".json" and exists(stem + ".idx"):
-        return "that are a dataset's manifest"
+        return "manifests of datasets"
     is_sidecar = input_format != "file" and _SIDECAR.fullmatch(os.path.basename(path))
     return "about other files" if is_sidecar else why_leftover(path)
 
@@ -107,9 +104,9 @@ def _source_or_reason(
 ) -> Source | str:
     """The source of a file in a folder, made by ``source_of``, or the reason to skip it.
 
-    A file is taken if its name says that it has documents, or if its content does and is more than
-    just text; if each file is a document, all text is taken. InputError if a file has something
-    else than its name says, or is a pointer to another, and so may have had documents.
+    A file is taken if its name says that it has documents, or if its content is a format with
+    documents; if each file is a document, all text is taken. InputError if the content does not fit
+    the name, or is a pointer to another file: then documents might be missing.
     """
     input_format = read_as.input_format
     is_file = input_format == "file"
@@ -144,9 +141,9 @@ def log_passed_over(where: str, reasons: Iterable[tuple[str, str]], input_format
     there = {reason for reason, _ in reasons}
     advice = ""
     if ARCHIVE.reason in there:
-        advice = "; an archive is read where it is named itself, or by a pattern"
+        advice = "; archives are read only if you name them, or a pattern that matches them"
     elif _OTHER_TEXT in there and input_format == "auto":
-        advice = f"; {option('input_format', 'file')} reads all text, a file a document"
+        advice = f"; {option('input_format', 'file')} reads all text, each file as a document"
     _log.warning(Remark(f"{where}: {_passed_over(where, reasons)}{advice}"))
 
 
@@ -156,10 +153,10 @@ def _passed_over(where: str, reasons: Sequence[tuple[str, str]]) -> str:
         names.setdefault(reason, []).append(name)
     below = where.rstrip("/") + "/"
     counts = [
-        f"{len(of_reason)} {reason} (such as {of_reason[0].removeprefix(below)})"
+        f"{reason}: {len(of_reason)} (such as {of_reason[0].removeprefix(below)})"
         for reason, of_reason in names.items()
     ]
-    return f"{counted(len(reasons), 'file')} passed over: {', '.join(counts)}"
+    return f"{counted(len(reasons), 'file')} skipped ({', '.join(counts)})"
 
 
 def no_documents(folder: str, reasons: Sequence[tuple[str, str]]) -> InputError:
@@ -214,13 +211,13 @@ def _matching_below(folder: str, rest: str) -> list[str]:
 def _folders(root: str, passed_over: list[str] | None = None) -> list[tuple[str, list[str]]]:
     """All folders from ``root`` down, each with the paths of its files.
 
-    Links to folders are followed, but a folder is entered once: under its own name if it is below
-    ``root``, else under that of the first link. A warning names links that lead to it again.
+    Links to folders are followed, but each folder is entered once: under its own name if it is
+    below ``root``, else under the first link's. A warning names further links to it.
     """
     entered: dict[tuple[int, int], str] = {}
     listing = []
     again = []
-    # Links are followed after all folders, so that a folder is entered under its own name.
+    # Follow links after all folders, so that folders are entered under their own names.
     to_enter, links = deque([root]), deque[str]()
     while to_enter or links:
         folder = to_enter.popleft() if to_enter else links.popleft()
@@ -251,7 +248,7 @@ def _folders(root: str, passed_over: list[str] | None = None) -> list[tuple[str,
         link, other = again[0]
         more = f", and so do {len(again) - 1} more" if len(again) > 1 else ""
         _log.warning(
-            "%s leads to the folder %s, whose files are read once%s",
+            "%s links to the folder %s: its files are read only once%s",
             *(printable(link), printable(other or "."), more),
         )
     return listing
@@ -260,7 +257,7 @@ def _folders(root: str, passed_over: list[str] | None = None) -> list[tuple[str,
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself, which is an error when it is opened
+    except OSError:  # a link to itself: opening it will fail
         return False
 
 
@@ -318,14 +315,14 @@ def _object_source(one: storage.StoredObject, head: bytes, read_as: _ReadAs) -> 
     source = read_as.detected(source, head)
     if source.format == "arrow":
         raise InputError(
-            f"{name}: Arrow files are mapped, so they are read from disks only: copy it to one, or "
-            "make it parquet"
+            f"{name}: Arrow files are mapped, so they must be on a disk: copy it to one, or "
+            "convert it to parquet"
         )
     return source
 
 
-_FIRST = 16  # files that are looked at one by one, to measure how long that takes
-_SLOW_SECONDS = 0.001  # for one file, as on NFS; on a disk it takes a twentieth
+_FIRST = 16  # files checked one by one, to time it
+_SLOW_SECONDS = 0.001  # per file, as on NFS; disks take a twentieth
 _THREADS = 32
 _AT_ONCE = 4096  # results in memory
 _here = threading.local()
@@ -335,12 +332,11 @@ Result = TypeVar("Result")
 
 
 def map_concurrently(look: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The result of ``look`` for each item, in order; an error is that of the first item that has
-    one.
+    """The result of ``look`` for each item, in order; raises the first item's error.
 
-    If ``look`` takes long, several threads look at the same time. They end with each batch of
-    items, so that the process may fork afterwards. A ``look`` that calls this function itself looks
-    one by one, so there are never more threads than these.
+    If ``look`` is slow, several threads work at the same time. They end after each batch of items,
+    so that the process may fork afterwards. Nested calls work one by one, which limits the number
+    of threads.
     """
     rest = iter(items)
     began = time.perf_counter()
@@ -358,7 +354,7 @@ def map_concurrently(look: Callable[[Item], Result], items: Iterable[Item]) -> I
                 _THREADS, initializer=setattr, initargs=(_here, "looks", True)
             ) as threads:
                 results = list(threads.map(look, batch))
-        except RuntimeError:  # the system has no more threads
+        except RuntimeError:  # no more threads
             results = list(map(look, batch))
         yield from results
 
@@ -371,8 +367,8 @@ def fingerprints(sources: Iterable[Source]) -> list[str]:
 HUB_SCHEME = "hf://"
 _LOOKED_AT = 16  # text files that are looked at, for all
 _hub = threading.Lock()  # the settings of ``datasets`` are shared by all threads
-_HIDDEN = "that are hidden or unfinished"
-_TO_NOTHING = "that are links to nothing"
+_HIDDEN = "hidden or unfinished"
+_TO_NOTHING = "links to nothing"
 
 
 def discover(
@@ -388,13 +384,13 @@ def discover(
     An input is a file, a folder (read recursively), a pattern (``**`` enters folders), a comma list
     of these, ``@list.txt`` (a path a line), ``-`` (the standard input), a folder that ``datasets``
     saved, a Hugging Face dataset (``hf://name[:split]``; only this asks the hub), or a URL of one
-    of these on a store. A file that is found under several names, through links, is listed once,
-    and a warning says so; but it is listed as often as the inputs name it, or repeat the folder or
-    pattern with it. ``input_format`` is one of FORMATS, or ``auto``: by content. ``hf_split`` is
-    the split of Hugging Face datasets that are named without one. ``json_path`` is a key, ``a.b``:
-    files are JSON, and their records are the elements of the array under it. InputError if an input
-    does not exist or cannot be read, if it has several splits and none is named, or if no document
-    file is found; UsageError for a pipe if ``pipes`` is false, before it is opened.
+    of these on a store. A file found under several names, through links, is listed once, with a
+    warning; but it is listed as often as it, its folder or its pattern is repeated in the inputs.
+    ``input_format`` is one of FORMATS, or ``auto``: by content. ``hf_split`` is the split of
+    Hugging Face datasets named without one. With ``json_path``, a key such as ``a.b``, files are
+    JSON with their records in the array under this key. InputError if an input does not exist or
+    cannot be read, if it has several splits and none is named, or if no document file is found;
+    UsageError for a pipe if ``pipes`` is false, before it is opened.
     """
     if input_format not in ("auto", *FORMATS):
         raise UsageError(
@@ -404,11 +400,11 @@ def discover(
         input_format not in ("auto", "json") or not all(json_path.split("."))
     ):
         raise UsageError(
-            f"{option('json_path', json_path)} is a key of JSON, a, or a.b for b inside of a; "
-            f"{option('input_format', input_format)} goes with it where that is json"
+            f"{option('json_path', json_path)}: expected a key such as a or a.b, with "
+            f"{option('input_format')} auto or json, not {input_format!r}"
         )
     if isinstance(inputs, (str, bytes)):
-        raise UsageError("inputs is a list of names, not one string")
+        raise UsageError("inputs must be a list of names, not one string")
     paths = [path for listed in map_concurrently(_paths, map(os.fspath, inputs)) for path in listed]
     read_as = _ReadAs(input_format, hf_split, json_path or "", pipes)
     identified = map_concurrently(lambda path: _identified(_path(path, read_as)), paths)
@@ -426,10 +422,7 @@ def discover(
 
 
 def _refuse_other_text(sources: Sequence[Source]) -> None:
-    """Refuse text whose name has an ending, and not that of documents: a folder leaves it out, too.
-
-    InputError.
-    """
+    """Refuse text with an ending that is not one of documents, as in folders. InputError."""
     names = [
         one.name
         for one in sources
@@ -478,10 +471,10 @@ def _warn_of_text(sources: Sequence[Source]) -> None:
         others = f" and {counted(len(texts) - 1, 'other file')}" if len(texts) > 1 else ""
         _log.warning(
             Remark(
-                f"{texts[0].name}{others}: each line is a document, though "
+                f"{texts[0].name}{others}: each line becomes a document, though "
                 f"{'they look' if others else 'it looks'} like running text, with paragraphs; "
-                f"{option('input_format', 'file')} makes each file one document, and "
-                f"{option('input_format', 'text')} says that lines are meant"
+                f"{option('input_format', 'file')} makes each file one document, "
+                f"{option('input_format', 'text')} confirms that each line is one"
             )
         )
 
@@ -505,9 +498,9 @@ class _ReadAs(NamedTuple):
 
 
 def _paths(text: str) -> list[str]:
-    """The paths that a word names: of a list in a file, or of a comma list.
+    """The paths for an input: in a list file, or in a comma list.
 
-    If a file has the whole text as its name, that is the only path.
+    If the whole text is the name of a file, that is the only path.
     """
     if os.path.lexists(text) or text == STDIN:
         return [text]
@@ -520,7 +513,7 @@ def _paths(text: str) -> list[str]:
 
 
 def _identified(sources: Iterable[Source]) -> list[tuple[object, Source]]:
-    """Pairs of an identity, which is the same for all names of a file, and its source."""
+    """Pairs of an identity, equal for all names of a file, and its source."""
     listed = list(sources)
     return list(zip(map_concurrently(_identity, listed), listed, strict=True))
 
@@ -528,7 +521,7 @@ def _identified(sources: Iterable[Source]) -> list[tuple[object, Source]]:
 def _once(listed: Sequence[tuple[object, Source]]) -> dict[object, Source]:
     """The sources that one path leads to, by their identity, each file once, in order.
 
-    A file with several names is listed under one that is no link, if there is one; a warning lists
+    A file with several names is listed under one that is not a link, if possible; a warning lists
     the others.
     """
     kept: dict[object, Source] = {}
@@ -543,8 +536,8 @@ def _once(listed: Sequence[tuple[object, Source]]) -> dict[object, Source]:
 def _as_often_as_named(by_path: list[tuple[str, dict[object, Source]]]) -> list[Source]:
     """The sources of all paths, in order.
 
-    A file that is named several times, itself or by a folder or pattern that is repeated, is listed
-    each time; any other is listed once, where it is found first.
+    A file that is named repeatedly, itself or by its folder or pattern, is listed each time; any
+    other is listed once, where it is found first.
     """
     repeated = Counter(path for path, _ in by_path)
     named = Counter(
@@ -568,7 +561,7 @@ def _as_often_as_named(by_path: list[tuple[str, dict[object, Source]]]) -> list[
 
 
 def _identity(source: Source) -> object:
-    """A value that is the same for all names of one file; each pipe has its own."""
+    """A value that is equal for all names of a file; each pipe has its own."""
     if source.is_pipe:
         return id(source)
     if source.is_remote:
@@ -587,7 +580,9 @@ def _warn(pairs: list[tuple[Source, Source]]) -> None:
     if same:
         source, other = same[0]
         more = f", and so are {len(same) - 1} more" if len(same) > 1 else ""
-        _log.warning("%s is the file %s, and is read once%s", source.name, other.name, more)
+        _log.warning(
+            "%s is the same file as %s: it is read only once%s", source.name, other.name, more
+        )
 
 
 def _listed(path: str) -> list[str]:
@@ -629,7 +624,7 @@ def _named(path: str, read_as: _ReadAs) -> Source:
 
 
 def no_such(path: str) -> str:
-    """What to say of an input that is not there."""
+    """The message for a missing input."""
     if len(path) > _LONGEST_NAME or "\n" in path:
         return f"{brief(path)}: no such file or folder"
     return f"{printable(path)}: no such file or folder{_hint(path)}"
@@ -679,9 +674,9 @@ def _matching(path: str, pattern: str, read_as: _ReadAs) -> list[Source] | str:
 
 
 def _leads_to_nothing(path: str, input_format: str) -> bool:
-    """Whether a path is a link to nothing that may be skipped.
+    """Whether a path is a dangling link that may be skipped.
 
-    InputError if its name says that it contains documents, which would be missing.
+    InputError if by its name it had documents, which would be missing.
     """
     try:
         os.stat(path)
@@ -691,7 +686,7 @@ def _leads_to_nothing(path: str, input_format: str) -> bool:
         if input_format != "file" and has_document_name(path):
             raise InputError(
                 f"{printable(path)}: {error.strerror}: it is a link to "
-                f"{printable(os.readlink(path))}; put that back, or remove the link"
+                f"{printable(os.readlink(path))}; restore that, or remove the link"
             ) from error
         return True
     return False
@@ -722,7 +717,7 @@ def _document_file(path: str, read_as: _ReadAs) -> Source | str:
         return _TO_NOTHING
     is_named = input_format != "file" and has_document_name(path)
     if not is_named and not stat.S_ISREG(_stat(path).st_mode):
-        return "that are pipes or devices"
+        return "pipes or devices"
     return _source_or_reason(path, read_as, partial(_source, path))
 
 
@@ -751,7 +746,7 @@ def _arrow_files(name: str, paths: list[str]) -> Iterator[Source]:
         status = _stat(path)
         shown = f"{name}/{printable(os.path.basename(path))}"
         source = Source(shown, path, "arrow", "", status.st_size, status.st_mtime_ns)
-        detect(source, "arrow")  # refuses a pointer to the file
+        detect(source, "arrow")  # refuses pointers to files
         yield source
 
 

@@ -69,7 +69,9 @@ def hub_files(name: str, default_split: str | None = None) -> tuple[str, list[st
     path, _, split = name.partition(":")
     split = split or default_split or ""
     if split and not _PLAIN_SPLIT.fullmatch(split):
-        raise InputError(f"hf://{name}: {split!r} is no name of a split; slices are not supported")
+        raise InputError(
+            f"hf://{name}: {split!r} is not the name of a split; slices are not supported"
+        )
     try:
         with without_widgets():
             import datasets
@@ -102,13 +104,13 @@ def hub_files(name: str, default_split: str | None = None) -> tuple[str, list[st
 def _silence(endpoint: str) -> str:
     """Why the hub does not answer, in words; "" if it does, or must not be asked.
 
-    It is asked once here, since ``datasets`` would ask again and again for half a minute.
+    One request is made here, because ``datasets`` would retry for half a minute.
     """
     import datasets
 
     if datasets.config.HF_HUB_OFFLINE:
         return ""
-    import http.client  # takes 20 ms, which a run on local files is spared
+    import http.client  # late: takes 20 ms
     import urllib.error
     import urllib.request
 
@@ -142,7 +144,7 @@ def _split_files(folder: str) -> list[str]:
     state = read_object(os.path.join(folder, "state.json"), wrong=InputError)
     if state.get("_indices_data_files"):
         raise InputError(
-            f"{printable(folder)}: the rows of this dataset are in an order of their own; save it "
+            f"{printable(folder)}: this dataset is a selection of rows; save it "
             "again after flatten_indices()"
         )
     entries = state.get("_data_files", [])
@@ -157,8 +159,8 @@ def _inside(folder: str, names: Any) -> list[str]:
     for name in names:
         if name != os.path.basename(name) or name in ("", ".", "..") or "\0" in name:
             raise InputError(
-                f"{printable(folder)}: the saved dataset names {brief(name)}, which is no file in "
-                "its folder"
+                f"{printable(folder)}: the saved dataset names {brief(name)}, which is not in its "
+                "folder"
             )
     return list(names)
 

@@ -1,8 +1,8 @@
-"""Documents of an iterable of this process: a stream that can be read only once, in segments.
+"""Documents of an iterable in this process: a stream that can be read only once, in segments.
 
-The process of the run reads it, because the iterable may have threads, which no forked worker has;
-workers are sent segments. Where a segment ends depends on the documents alone. So a run that was
-stopped can read past the segments that it has, and compare them by their checksums.
+The run's process reads it, because the iterable may use threads, which a forked worker would not
+have; workers are sent segments. The ends of segments depend only on the documents, so that a
+resumed run can skip the segments that it has, after comparing their checksums.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ if TYPE_CHECKING:
 
 
 _UNCHANGING = (str, int, float, bytes, type(None))
-_USUAL = (dict, str)  # types of documents whose text is taken without a call, for speed
-_AT_ONCE = 64  # documents that are taken before the caller gets its turn
-_MUCH = 256 << 10  # bytes of text; fewer documents are taken at once if these have more
+_USUAL = (dict, str)  # types of documents with a fast path
+_AT_ONCE = 64  # documents taken before the caller gets a turn
+_MUCH = 256 << 10  # bytes of text; with more, fewer documents are taken at once
 
 
 @dataclass
 class DocumentSegment:
-    """Some documents that follow each other, as batches; ``line`` documents are before them.
+    """Consecutive documents, as batches, with ``line`` documents before them.
 
     Lines in the batches count from the first document of the segment. ``checksum`` is XXH3-128, in
-    hex, of texts and values, and does not depend on how they are cut into batches.
+    hex, of texts and values, and does not depend on batches.
     """
 
     line: int
@@ -128,7 +128,7 @@ class DocumentReader:
         documents, weight = iter(self._documents), 0
         taken: list[Any] = []
         for document in documents:
-            # The iterable may give the same object again, changed, as its next document.
+            # The iterable may reuse and change the object for its next document.
             taken.append(document if self._as_tables else copied(document))
             weight += 0 if self._as_tables else _weight_of(document)
             if self._as_tables or len(taken) >= count or weight >= size:
@@ -148,7 +148,7 @@ class DocumentReader:
     ) -> Iterator[DocumentSegment | None]:
         """The segments, each of about ``segment_bytes``, at least one; with None in between.
 
-        At each None the caller gets a turn, to look after its workers. Only the first ``most``
+        At each None the caller gets a turn, to serve its workers. Only the first ``most``
         documents are read, unless that is None, with the values of ``columns``. Errors of the
         iterable are passed on.
         """
@@ -173,7 +173,7 @@ class DocumentReader:
         documents = islice(iter(self._documents), most)
         gathered, count = self._gathered(keys, limits), 1
         while (size := gathered.add(islice(documents, count))) is not None:
-            # As many at once as there are only a few megabytes, however long the documents are.
+            # Take so many at once that they have at most a few megabytes.
             count = min(2 * count, _AT_ONCE) if size < _MUCH else max(count // 2, 1)
             room = min(limits.block_bytes, segment_bytes - self._segment.weight)
             if gathered.weight >= room:
@@ -235,7 +235,7 @@ class _PendingDocuments:
     def add(self, documents: Iterable[Any]) -> int | None:
         """Add some documents. Returns the bytes of their texts, or None if there are no more.
 
-        The text is taken when its document comes, because the next document may be the same object.
+        The text is taken immediately, because the next document may be the same object.
         """
         before, size, most = self._records, 0, self._max_document_bytes
         key = next(iter(self._texts)) if len(self._texts) == 1 else None
@@ -246,7 +246,7 @@ class _PendingDocuments:
                 try:
                     text = str.encode(document if kind is str else document[key])
                 except (LookupError, TypeError, ValueError):
-                    text = None  # a bad record, or a nested key: ``_add_one`` will see which
+                    text = None  # a bad record, or a nested key: ``_add_one`` will see
             if text is not None and len(text) <= most:
                 texts.append(text)
                 size += len(text)
@@ -299,7 +299,7 @@ class _PendingDocuments:
 
 
 class _GatheredRecords(_PendingDocuments):
-    """Whole documents, for ``where``, ``map`` or a template, which will make their texts."""
+    """Whole documents, from which ``where``, ``map`` or a template will make texts."""
 
     def __init__(self, max_document_bytes: int, whole: WholeRecords) -> None:
         super().__init__((), max_document_bytes)
@@ -353,13 +353,13 @@ def _weight_of(value: Any) -> int:
 
 
 def record_of_document(document: Any) -> dict[str, Any]:
-    """A document as a record that later changes of the document do not affect."""
+    """A document as a record, independent of later changes of the document."""
     record: dict[str, Any] = {TEXT: document} if isinstance(document, str) else copied(document)
     return record
 
 
 def copied(value: Any) -> Any:
-    """A copy of a value: the next document may be the same object, with other values in it."""
+    """A copy of a value: the next document may be the same object with other values."""
     if isinstance(value, _UNCHANGING):
         return value
     try:
@@ -374,7 +374,7 @@ def copied(value: Any) -> Any:
     except TypeError:
         kind = type(value).__name__
         raise InputError(
-            f"a document has a value of the type {kind}, which nobody can copy"
+            f"a document has a value of the type {kind}, which cannot be copied"
         ) from None
 
 
@@ -382,7 +382,7 @@ def _encoded(document: Any, key: str, keys: int) -> bytes:
     """The text of a document, UTF-8. ValueError with the reason if it has none."""
     if isinstance(document, str):
         if keys > 1:
-            raise UsageError("documents that are str have no keys; give mappings, or one key")
+            raise UsageError("documents of type str have no keys; give mappings, or one key")
         return utf8_at({key: document}, key)
     if not isinstance(document, Mapping):
         raise ValueError(_not_a_document(document))
@@ -392,7 +392,7 @@ def _encoded(document: Any, key: str, keys: int) -> bytes:
 def _not_a_document(document: Any) -> str:
     kind = type(document).__name__
     reason = f"the document is of type {kind}, not a str or a mapping of keys to texts"
-    # A row of sqlite3, or a Series of pandas, has keys and is no mapping.
+    # A row of sqlite3, or a Series of pandas, has keys but is not a mapping.
     return f"{reason}: give dict(row)" if hasattr(document, "keys") else reason
 
 
@@ -403,9 +403,7 @@ def _beginning(document: Any) -> bytes:
 
 
 def _compact(batch: DocumentBatch) -> DocumentBatch:
-    """The batch with buffers that have only its own bytes, because they will be sent to a
-    worker.
-    """
+    """The batch with buffers of only its own bytes, to be sent to a worker."""
     for documents in batch.documents.values():
         spans, data = documents.spans, documents.data
         begin, end = (int(spans[0, 0]), int(spans[-1, 1])) if len(spans) else (0, 0)
@@ -419,10 +417,9 @@ def _compact(batch: DocumentBatch) -> DocumentBatch:
 
 # The inputs of ``tokpack.encode`` in Python become names of files, or a source.
 #
-# A str, a path, and a list or tuple of these name files, whatever they look like. A table or
-# dataset is read where it is. Anything else that can be iterated over gives documents. No library
-# is imported here to recognize an object: if its library is not loaded, the object cannot be one of
-# its classes.
+# A str, a path, or a list or tuple of these always means names of files. A table or dataset is read
+# in place. Any other iterable gives documents. No library is imported to recognize an object: if a
+# library is not loaded, the object cannot be of its classes.
 
 _LISTS = (list, tuple)
 _NAMES = (str, os.PathLike)
@@ -448,11 +445,10 @@ def in_process(
 ) -> Source | tuple[str, ...]:
     """The source for an object of this process, or the names of files if it names them.
 
-    ``texts`` are documents in the place of ``inputs``.
-    ``columns`` are others whose values are wanted, if they exist (None: all), or whole records,
-    which need not have ``keys``. ``resume_key`` identifies the content of an iterable, which can be
-    read only once. UsageError for any other object, InputError if a table lacks a column of
-    ``keys``, or if that is no text.
+    ``texts`` are documents in the place of ``inputs``. ``columns`` are other columns to read, if
+    they exist (None: all), or whole records, which need not have ``keys``. ``resume_key``
+    identifies the content of an iterable, which can be read only once. UsageError for any other
+    object, InputError if a table lacks a column of ``keys``, or it is not text.
     """
     if texts is not None:
         if inputs is not None:
@@ -466,7 +462,7 @@ def in_process(
     if isinstance(inputs, bytes) or hasattr(inputs, "read"):
         raise UsageError(f"inputs is {brief(inputs)}: {_TAKEN}")
     if isinstance(inputs, (set, frozenset)):
-        raise UsageError("inputs is a set, which has no order: give a list, as of sorted(...)")
+        raise UsageError("inputs is a set, which has no order: give a list, such as sorted(...)")
     if isinstance(inputs, _LISTS) and any(isinstance(one, _NAMES) for one in inputs or [""]):
         return _names(inputs)
     return (
@@ -481,13 +477,13 @@ def _names(inputs: Iterable[Any]) -> tuple[str, ...]:
     for one in inputs:
         if not isinstance(one, _NAMES):
             raise UsageError(
-                f"a list of names of files has {brief(one)} in it; texts are given as texts=[...], "
+                f"a list of file names has {brief(one)} in it; give texts as texts=[...], "
                 "other documents as iter([...])"
             )
     names = tuple(map(os.fspath, inputs))
     for name in names:
         if not _is_name(name):
-            raise InputError(f"{no_such(name)}; texts are given as texts=[...]")
+            raise InputError(f"{no_such(name)}; give texts as texts=[...]")
     return names
 
 
@@ -500,12 +496,12 @@ def _is_name(text: str) -> bool:
 
 def _texts(texts: Any, resume_key: str | None) -> Source:
     if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
-        raise UsageError(f"{option('texts')} is {brief(texts)}; it is a list of str, or gives str")
+        raise UsageError(f"{option('texts')} is {brief(texts)}; it must be an iterable of str")
     return _stream("documents", texts, resume_key)
 
 
 def _is_a(value: Any, module: str, *names: str) -> bool:
-    """Whether it is an object of one of these classes of a module, if that is loaded."""
+    """Whether it is an object of one of these classes of a module, if loaded."""
     loaded = sys.modules.get(module)
     classes = tuple(getattr(loaded, name) for name in names if hasattr(loaded, name))
     return isinstance(value, classes)
@@ -527,7 +523,7 @@ def _hugging_face(
         return dataset_source(value, keys, columns)
     if not _is_a(value, "datasets", "IterableDataset"):
         return None
-    # If the dataset has tables, these are a hundred times as fast. Otherwise it would make them.
+    # If the dataset has tables, these are a hundred times as fast; otherwise it would make them.
     as_tables = bool(getattr(getattr(value, "_ex_iterable", None), "iter_arrow", None))
     documents = value.with_format("arrow").iter(batch_size=1000) if as_tables else value
     return _stream("datasets", documents, resume_key, as_tables=as_tables)
@@ -556,9 +552,9 @@ def _table(
 ) -> Source | None:
     """The source for a table, or for a stream of tables; None for anything else."""
     if _is_a(value, "polars", "LazyFrame"):
-        raise UsageError("a LazyFrame has no rows yet: give what its collect() returns")
+        raise UsageError("a LazyFrame has no rows yet: give the result of its collect()")
     if _is_a(value, "pyarrow", "Array", "ChunkedArray"):
-        raise UsageError("inputs is a column of Arrow: give it as pyarrow.table({'text': column})")
+        raise UsageError("inputs is an Arrow column: give it as pyarrow.table({'text': column})")
     is_pandas, is_polars = (_is_a(value, name, "DataFrame") for name in ("pandas", "polars"))
     is_dataset = _is_a(value, "pyarrow.dataset", "Dataset")
     if not is_dataset and (
@@ -589,15 +585,15 @@ def _table(
             if not {key, key.partition(".")[0]} & {*value.columns}:
                 raise no_column("table", key, all_names)
         asked_for = {name for one in (*keys, *named) for name in (one, one.partition(".")[0])}
-        # Other columns are not converted: that takes time, and may fail.
+        # Do not convert other columns: that takes time, and may fail.
         value = value[[name for name in value.columns if name in asked_for]]
     try:
         table = table_of(value)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
         names = ", ".join(("of it",) if is_whole else keys)
         raise InputError(
-            f"table: the columns {names} cannot become Arrow ({error}); as documents one "
-            "by one, iter(table['text']), bad ones are named, or left out"
+            f"table: the columns {names} cannot be converted to Arrow ({error}); give the "
+            "documents one by one, iter(table['text']), to find or skip the bad ones"
         ) from error
     return table_source(table, keys, columns=columns, names=all_names)
 
@@ -616,9 +612,9 @@ def _iterable(value: Any, resume_key: str | None) -> Source | tuple[str, ...]:
     is_text = isinstance(first, str) and is_url(first) and len(first.split()) > 1
     if isinstance(first, str) and _is_input(first) and not is_text:
         raise UsageError(
-            f"an iterable that is no list gives documents, and the first one is {brief(first)}, "
-            "the name of an input: give names of files as a list, list(...), or documents as "
-            "texts=..."
+            f"an iterable other than a list is taken for documents, and the first is "
+            f"{brief(first)}, the name of an input: give file names as a list, list(...), or "
+            "documents as texts=..."
         )
     return _stream("documents", documents, resume_key)
 
@@ -639,7 +635,9 @@ def _stream(
     names: Sequence[str] | None = None,
 ) -> Source:
     if resume_key is not None and not (isinstance(resume_key, str) and resume_key):
-        raise UsageError(f"{option('resume_key')} is {resume_key!r}; it is a name for the content")
+        raise UsageError(
+            f"{option('resume_key')} is {resume_key!r}; it must be a name for the content"
+        )
     seen = "" if resume_key is None else xxhash.xxh3_128_hexdigest(resume_key.encode())
     reader = DocumentReader(name, documents, as_tables=as_tables, names=names)
     return Source(name, "", "documents", "", 0, 0, seen=seen, memory=reader)

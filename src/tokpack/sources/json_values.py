@@ -55,20 +55,20 @@ class JsonValuesStream(DerivedStream):
 
 
 _decoder = json.JSONDecoder(parse_int=str, parse_float=str)
-_CUT = 8  # characters at the end of a text that may be the beginning of a value
+_CUT = 8  # last characters of a text that may be an incomplete value
 _GAP = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
 
 
 def ends_where_lines_do(text: bytes, *, is_whole: bool) -> bool:
-    """Whether a text that begins with ``{`` is JSON lines, as far as it can be seen.
+    """Whether a text that begins with ``{`` looks like JSON lines.
 
-    ``is_whole``: it is the whole text. JSON lines may have a damaged first line, and also a line
-    with several values, if another line follows.
+    ``is_whole``: it is the whole text. JSON lines may have a damaged first line, or a line with
+    several values, if another line follows.
     """
     decoded = text.decode("utf-8", "replace")
     try:
         _, end = _decoder.raw_decode(decoded)
-    except json.JSONDecodeError as error:  # or the text ends inside of the value
+    except json.JSONDecodeError as error:  # or the text ends inside the value
         seen = len(decoded) if is_whole else len(decoded) - _CUT
         return (
             error.pos < seen and not error.msg.startswith("Unterminated")

@@ -1,4 +1,4 @@
-"""Sources are cut into parts, so that all workers finish at about the same time, and soon."""
+"""Cut sources into parts, so that all workers finish early and at about the same time."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def read(
 ) -> Generator[DocumentBatch]:
     """Yield the documents of a part, in order, about ``block_bytes`` at a time.
 
-    ``columns`` are other keys, or columns of a table, whose values the documents get too, if a
-    record has them; plain text has none. With ``WholeRecords`` batches have rows, and no documents:
-    those are made from the rows later.
+    ``columns`` are other keys or table columns whose values documents get, if they exist; plain
+    text has none. With ``WholeRecords`` batches have rows instead of documents, which are made from
+    them later.
 
-    ``tell_sums`` is called at the end with the checksums that ``block_checksums`` would return: of
-    the whole source, or up to the line that ends a range of bytes. It is not called if this would
-    need a second pass.
+    ``tell_sums`` is called at the end with the checksums as of ``block_checksums``: of the whole
+    source, or of a byte range up to the end of its last line. It is not called if that would need a
+    second pass.
 
-    A part of several files is read file by file, each as a whole part. A record over
-    ``max_document_bytes`` is a bad one. InputError if the source cannot be read, is cut off or
-    damaged; then what was yielded before is not the whole part. If it is not read to its end, close
-    it (``contextlib.closing``), because it keeps the file open.
+    A part of several files is read file by file. A record over ``max_document_bytes`` is a bad one.
+    InputError if the source cannot be read, is cut off or damaged; then the batches so far are not
+    the whole part. If you do not read to the end, close it (``contextlib.closing``), because it
+    keeps the file open.
     """
     if len(set(keys)) != len(keys) or not keys:
-        raise UsageError(f"the keys must be different ones, not {', '.join(keys) or 'none'}")
+        raise UsageError(f"the keys must differ, not {', '.join(keys) or 'none'}")
     limits = Limits(block_bytes, max_document_bytes)
     if source.format in LINE_FORMATS:
         return _read_lines(source, part, keys, limits, tell_sums=tell_sums, columns=columns)
@@ -92,15 +92,15 @@ def read(
 def line_base(source: Source, part: Part) -> int:
     """The record number, counted from 0, of a part's first record in its source.
 
-    It reads everything before the part, so it is only for error messages.
+    It reads everything before the part, so use it only for error messages.
     """
     if part.kind == "rows":
         return sum(rows for rows, _ in groups_of(source)[: part.begin])
     if part.kind not in ("bytes", "frames") or part.begin == 0:
         return 0
     view = memoryview(bytearray(1 << 20))
-    lines = 1  # the line that goes on in the part belongs to the part before
-    # A range begins in plain bytes or at a frame, so what is before it can be read by itself.
+    lines = 1  # the line that continues into the part belongs to the part before
+    # A range begins in plain bytes or at a frame, so the bytes before it can be read alone.
     with closing(open_stream(source, part.begin)) as stream:
         while count := fill(stream, view):
             lines += count_newlines(view[:count])
@@ -114,7 +114,7 @@ def parse(
     max_document_bytes: int,
     columns: Columns = (),
 ) -> Iterator[DocumentBatch]:
-    """The documents of blocks of lines, whatever has read these; lines count from the first."""
+    """The documents of blocks of lines from any reader; lines count from the first."""
     parser = (TextParser if source.format == "text" else json_parser)(keys, columns)
     line = 0
     for block in blocks:
@@ -131,8 +131,8 @@ def parse(
 class LineStream:
     """A source of lines that can be read only from its beginning, in segments.
 
-    A segment is a number of blocks of ``segment_bytes`` or a little more in all. Segments follow
-    from the content alone, so they are the same for every reader.
+    A segment is some blocks with ``segment_bytes`` or a little more in all. Segments depend on the
+    content alone, so they are the same for every reader.
     """
 
     def __init__(
@@ -187,13 +187,13 @@ def _read_lines(
     file, stream, region = _open_part(source, part, sums=tell_sums is not None)
     block_bytes = limits.block_bytes
     if part.kind == "whole" and source.size and not source.compression:
-        # A reader of many small files should not clear a large buffer for each of them.
+        # Do not allocate a large buffer for each of many small files.
         block_bytes = min(block_bytes, source.size + 1)
     with closing(stream):
         reader = LineReader(stream, block_bytes, limits.max_document_bytes)
         blocks: Iterable[LineBlock] = reader.blocks(region)
-        # For plain bytes the reader has noted what is stored: the length of a block. So the part
-        # that owns a long line counts all of it, also beyond its range.
+        # For plain bytes stored bytes are the length of a block. So the part that owns a long line
+        # counts all of it, also beyond its range.
         if part.kind != "bytes":
             blocks = _with_stored(blocks, stream, source.size or FOREVER)
         yield from parse(source, keys, blocks, limits.max_document_bytes, columns)
@@ -223,7 +223,7 @@ def _open_part(
     inside = part.begin > 0
     if part.kind == "bytes":
         size = part.end - part.begin
-        # The stream goes on beyond the range, because the last line may end there.
+        # The stream continues beyond the range, because the last line may end there.
         file = FileStream(source, part.begin, until=part.end, sums=sums)
         return file, file, BoundedStream(size, inside)
     if part.kind == "frames":
@@ -241,12 +241,12 @@ def _open_whole(source: Source, *, sums: bool) -> tuple[FileStream, Stream]:
     return file, stream
 
 
-_SMALL_PART = 4 << 20  # a smaller range of a file is not worth a part of its own
-_SMALL_GROUP = 256 << 10  # files share a part until it has so much
-_FILE_COST = 16 << 10  # the weight of opening a file, in bytes of text that take as long
-_PARTS_A_WORKER = 8  # enough for the last ones to end at about the same time
+_SMALL_PART = 4 << 20  # smaller ranges of a file do not get their own part
+_SMALL_GROUP = 256 << 10  # small files share a part up to this size
+_FILE_COST = 16 << 10  # opening a file takes as long as this many bytes of text
+_PARTS_A_WORKER = 8  # enough for workers to end at about the same time
 _SECOND_FRAME_WITHIN = 256 << 20
-_LARGE_STREAM = 1 << 30  # a stream with more text has larger segments, so that these are fewer
+_LARGE_STREAM = 1 << 30  # streams with more text have larger, so fewer, segments
 _LARGE_SEGMENT = 4  # how many times as large
 
 
@@ -262,11 +262,10 @@ def make_parts(
 ) -> list[Part]:
     """Cut sources into parts of about ``target_bytes`` of text, for ``ways`` workers.
 
-    The parts are in the order of the sources. Sources that can be read from their middle (plain
-    lines, zstd frames, row groups) are cut there. Any other stream of lines is one part, whose
-    segments can be given to other workers while it is read. Small files that follow each other
-    share a part. The documents do not depend on how sources are cut. No part of a file has less
-    than ``smallest_bytes``, unless it cannot be avoided.
+    Parts are in source order. Sources that can be read from the middle (plain lines, zstd frames,
+    row groups) are cut there. Any other stream of lines is one part, whose segments can go to other
+    workers while it is read. Consecutive small files share a part. Documents do not depend on the
+    cuts. Parts of a file have at least ``smallest_bytes``, if possible.
     """
     if ways < 1:
         raise UsageError(f"ways is the number of workers, not {ways}")
@@ -321,8 +320,8 @@ def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Se
         if source.compression == "":
             ranges = list(_byte_ranges(source.size, size))
         elif source.compression == "zst" and text > fair and not source.is_remote:
-            # To find frames, headers all over the file are read. On a store this would cost as much
-            # as reading it, so a remote file is one stream.
+            # Finding frames reads headers all over the file. On a store that costs as much as
+            # reading everything, so a remote file is one stream.
             ranges = _frame_ranges(source, size, ways)
     if ranges:
         return ranges
@@ -336,7 +335,7 @@ def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Se
 def _byte_ranges(total: int, size: int) -> Iterable[_Range]:
     count = max(1, round(total / size))
     block = blocks.BLOCK_BYTES
-    # At bounds of blocks, reading a part gives the checksums of its blocks without another pass.
+    # Cut at block bounds, so that reading a part gives its block checksums without another pass.
     step = block if size >= 2 * block else 1
     bounds = [total * i // count // step * step for i in range(count)] + [total]
     for begin, end in pairwise(bounds):
@@ -344,7 +343,7 @@ def _byte_ranges(total: int, size: int) -> Iterable[_Range]:
 
 
 def _frame_ranges(source: Source, size: int, ways: int) -> Sequence[_Range]:
-    """Groups of frames, or none if one frame is most of the file, so that a stream is better."""
+    """Groups of frames, or none if one frame is most of the file: then a stream is better."""
     try:
         with open(source.path, "rb") as file:
             ends = list(frame_ends(file.fileno(), _SECOND_FRAME_WITHIN))

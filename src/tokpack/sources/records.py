@@ -1,4 +1,4 @@
-"""Blocks of lines become documents and bad records, for JSON lines and plain text."""
+"""Blocks of lines -> documents and bad records, for JSON lines and plain text."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Parser(Protocol):
 class JsonLinesParser:
     """Takes the strings under some keys from JSON lines.
 
-    The native extractor handles all records except those that it reports as slow, which Python's
-    ``json`` reads. ``columns`` are keys whose values the documents get, too.
+    The native extractor handles most records; those that it reports as slow are read by Python's
+    ``json``. ``columns`` are keys whose values documents get too.
     """
 
     def __init__(self, keys: Sequence[str], columns: Sequence[str] = ()) -> None:
         self._columns = columns
-        # For a.b the extractor looks for the key a.b, and for a, which may have b inside.
+        # For a.b the extractor looks for the keys a.b and a, which may have b inside.
         self._kept = list(dict.fromkeys(name for one in columns for name in _names_of(one)))
         noted = [self._kept, *([] for _ in keys[1:])]
         self._extractors = [
@@ -78,7 +78,7 @@ class JsonLinesParser:
         places = dict(zip(self._kept, extracted.values.transpose(1, 0, 2), strict=True))
         slow = [(index, _parsed(block[begin:end])) for index, begin, end in extracted.slow.tolist()]
         spans: dict[str, npt.NDArray[np.int64]] = {}
-        more = bytearray()  # texts that are not in the block, to be put behind it
+        more = bytearray()  # texts that are not in the block, to be appended to it
         for column in self._columns:
             at, (_, *above) = places[column].copy(), _names_of(column)
             records = dict(slow)
@@ -100,7 +100,7 @@ class JsonLinesParser:
 def separated(
     parse: Callable[[memoryview, int], DocumentBatch], block: memoryview, first_line: int
 ) -> DocumentBatch:
-    """The result of ``parse`` for a block of JSON lines, where each value of a line is a record."""
+    """The result of ``parse`` if each of several values on a line is a record."""
     batch = parse(block, first_line)
     several = {one.line - first_line for one in batch.bad if one.reason.startswith(_SEVERAL)}
     if not several:
@@ -123,7 +123,7 @@ def separated(
 
 
 def _names_of(column: str) -> list[str]:
-    """The top-level keys that a column may be under: its own name, and the part before its dot."""
+    """The top-level keys that may hold a column: its name, and the part before the dot."""
     return [column, column.partition(".")[0]] if "." in column else [column]
 
 
@@ -157,7 +157,7 @@ def only_bad(keys: Sequence[str], record: BadRecord) -> DocumentBatch:
 
 
 def no_documents_of(keys: Sequence[str]) -> dict[str, Documents]:
-    """No document under each of the keys."""
+    """No documents for each key."""
     return {key: documents_of([], np.zeros(0, np.int64)) for key in keys}
 
 
@@ -194,7 +194,7 @@ def string_at(record: bytes, key: str) -> bytes:
     ``a.b`` is the key ``b`` of the object under ``a``, if the record has no key ``a.b``. ValueError
     with the reason if there is none.
     """
-    # Numbers are not needed, so one with a million digits, which Python refuses, is no error.
+    # Numbers are irrelevant, so one with a million digits, which Python refuses, is not an error.
     return utf8_at(record_of(record, parse_int=_as_number, parse_float=_as_number), key)
 
 
@@ -274,9 +274,7 @@ def _decide_slow(
     numbers: npt.NDArray[np.int64],
     bad: dict[int, BadRecord],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Data and spans with the texts of slow records added; those without one are put into
-    ``bad``.
-    """
+    """Data and spans with the texts of slow records; those without a text go to ``bad``."""
     pieces = [extracted.data]
     spans = extracted.spans.copy()
     size = len(extracted.data)
@@ -304,14 +302,14 @@ def without(documents: dict[str, Documents], bad: dict[int, BadRecord]) -> dict[
     return {key: docs.select(chosen) for key, docs in documents.items()}
 
 
-# A stream is cut into blocks of whole lines, of which a part takes only those that it owns.
+# A stream is cut into blocks of whole lines; a part takes only the lines that it owns.
 #
-# A part of a file with the bytes (begin, end] owns the lines that begin there; the first part also
-# owns the line at 0. These lines lie after the first newline at or after ``begin``, up to and with
-# the first newline at or after ``end``. So no part needs a byte before ``begin``, and no line
-# belongs to two neighbours. A line that begins exactly at ``end`` belongs to this part: the next
-# one cannot know, without the byte before, that a line begins at its ``begin``, and skips it. The
-# stream of a part begins at ``begin``, and its region is counted from there.
+# A part with the bytes (begin, end] owns the lines that begin there; the first part also owns the
+# line at 0. These are the lines after the first newline at or after ``begin``, up to and including
+# the first newline at or after ``end``. So no part needs a byte before ``begin``, and no line has
+# two owners. A line that begins exactly at ``end`` belongs to this part: the next part cannot know,
+# without the byte before, that a line begins at its ``begin``, and skips it. Offsets in a part's
+# stream count from ``begin``.
 
 _NEWLINE = 0x0A
 _LEAST_BLOCK = 16
@@ -322,9 +320,8 @@ class LineBlock:
     """Whole lines, each with its \\n; only the last line of a stream may have none.
 
     A line over the limit is a block of its own, ``too_long``, with only its beginning in ``data``.
-    ``length`` is the number of bytes that were read for the block, ``stored`` that of bytes taken
-    from the file for it: they differ only if the stream decompresses. ``data`` is valid until the
-    next block.
+    ``length`` is the number of bytes read for the block, ``stored`` the bytes of the file for it:
+    they differ only if the stream is decompressed. ``data`` is valid until the next block.
     """
 
     data: memoryview
@@ -341,9 +338,9 @@ def count_newlines(data: memoryview) -> int:
 class LineReader:
     """Reads the blocks of a region of a stream, in order, through one buffer.
 
-    The buffer has ``block_bytes``. It grows for a longer line, up to ``max_line_bytes``; a line
-    that is even longer is skipped without holding it in memory. The blocks do not depend on how
-    many bytes the stream gives at a time.
+    The buffer has ``block_bytes``. It grows for longer lines, up to ``max_line_bytes``; even longer
+    lines are skipped without holding them in memory. Blocks do not depend on how many bytes the
+    stream gives at a time.
     """
 
     def __init__(self, stream: Stream, block_bytes: int, max_line_bytes: int) -> None:
@@ -353,7 +350,7 @@ class LineReader:
         self._buffer = bytearray(self._block_bytes)
         self._view = memoryview(self._buffer)
         self._base = 0  # the offset in the stream at which the buffer begins
-        self._cursor = 0  # the end of what is done with, in the buffer
+        self._cursor = 0  # the end of the processed bytes in the buffer
         self._filled = 0
         self._at_end = False
 
@@ -363,7 +360,7 @@ class LineReader:
             self._skip_bom()
         elif not self._skip_line_at(0) or self.position > region.end:
             return
-        begin = self.position  # a BOM may lie over the end of a small region
+        begin = self.position  # a BOM may cross the end of a small region
         while self.position <= max(region.end, begin):
             newline = self._last_newline(region)
             if newline >= 0:
@@ -383,9 +380,7 @@ class LineReader:
         return self._base + self._cursor
 
     def _last_newline(self, region: BoundedStream) -> int:
-        """The index of the newline that ends the region, or else of the last newline here, or
-        -1.
-        """
+        """The index of the newline that ends the region, else of the last one here, or -1."""
         end = region.end - self._base
         if end < self._filled:
             newline = self._buffer.find(b"\n", max(end, self._cursor), self._filled)
@@ -406,7 +401,7 @@ class LineReader:
         return LineBlock(memoryview(raw), length, length, too_long=True)
 
     def _skip_line_at(self, position: int) -> bool:
-        """Move behind the first newline at or after ``position``. Returns whether there is one."""
+        """Skip past the first newline at or after ``position``. Returns whether there is one."""
         while True:
             begin = max(position - self._base, self._cursor)
             newline = self._buffer.find(b"\n", begin, self._filled)
@@ -424,8 +419,8 @@ class LineReader:
         """Move the unfinished line to the front, enlarge the buffer if needed, and read."""
         tail = self._filled - self._cursor
         size = len(self._buffer)
-        # The buffer grows when it is half full, not only when it is full: else long lines would be
-        # moved to the front again and again, with little space left to read into.
+        # Grow the buffer when it is half full: otherwise long lines would be moved to the front
+        # again and again, with little space to read into.
         if 2 * tail > size:
             size = 2 * size if 3 * size < self._most else self._most  # spares a small last step
         elif size > self._block_bytes and tail <= self._block_bytes // 2:

@@ -1,7 +1,7 @@
 """Records as rows with columns, for code that looks at more than their texts.
 
-Each column of JSON records has one type, which the first records of the inputs decide before any
-work. So it is the same wherever a record is read, however the input is cut.
+Each JSON column has one type, determined by the first records of the inputs before any work. So it
+does not depend on where a record is read or how the input is cut.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _type_of(value: Any) -> str:
 
 
 def widest_type(kinds: set[str]) -> str:
-    """The type of a column whose values have ``kinds``, which are these types and "nested"."""
+    """The type of a column with values of these ``kinds``, which may include "nested"."""
     if kinds == {"int64", "double"}:
         return "double"
     return next(iter(kinds)) if len(kinds) == 1 and "nested" not in kinds else "string"
@@ -134,7 +134,7 @@ def _converted(value: Any, kind: str, name: str) -> Any:
         return value
     shown = json_text(value)
     shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
-    raise ValueError(f"'{name}' is {shown}, and in the first records it is of type {kind}")
+    raise ValueError(f"'{name}' is {shown}, but in the first records it has the type {kind}")
 
 
 TEXT = "text"  # the only column of an input without columns
@@ -144,8 +144,8 @@ TEXT = "text"  # the only column of an input without columns
 class WholeRecords:
     """A request for all columns, as rows, instead of some columns and documents.
 
-    ``types`` are those of the keys of JSON records. Each batch also has the columns ``chosen``, by
-    which records are chosen, with their types in JSON records; ``a.b`` is ``b`` inside of ``a``.
+    ``types`` are those of JSON keys. Each batch also has the columns ``chosen``, for choosing
+    records, with their types for JSON; ``a.b`` is ``b`` inside ``a``.
     """
 
     types: Mapping[str, str]
@@ -163,7 +163,7 @@ class WholeRecords:
     def of_table(self, whole: Any, row: int, name: str) -> DocumentBatch:
         """A batch of rows of a table ``name``; the first one has the line ``row``.
 
-        InputError if a column by which records are chosen does not exist.
+        InputError if a column for choosing records does not exist.
         """
         count = whole.num_rows
         for one in self.chosen:
@@ -179,9 +179,8 @@ class WholeRecords:
 class PythonRecords(WholeRecords):
     """A request like WholeRecords, but with each row as a Python mapping, as ``json`` reads it.
 
-    ``whole`` of the rows is a list of these. ``columns`` is None if records are not chosen by them.
-    Structs of tables have fields that are null only in the columns ``with_nulls``; None for all
-    columns.
+    ``whole`` of the rows is a list of these. ``columns`` is None if records are not chosen. Null
+    fields of structs in tables are kept only in the columns ``with_nulls``; None for all columns.
     """
 
     with_nulls: frozenset[str] | None = None
@@ -230,7 +229,7 @@ def json_parser(keys: Sequence[str], columns: Columns) -> Parser:
 
 
 class _RecordParser:
-    """Takes whole records from JSON lines; their texts are made later."""
+    """Parses JSON lines into whole records; texts are made later."""
 
     def __init__(self, whole: WholeRecords) -> None:
         self._whole = whole
@@ -249,7 +248,7 @@ class _RecordParser:
             begin, end = spans[line]
             raw = bytes(block[begin:end])
             try:
-                # What the core accepts is well-formed; ujson reads such text just as json does.
+                # What the core accepts is well-formed; ujson reads such text exactly as json does.
                 records.append(record_of(raw) if index in slow else ujson.loads(raw))
                 good.append(line)
             except ValueError as error:
@@ -260,14 +259,14 @@ class _RecordParser:
 
 
 class TextParser:
-    """Each line of plain text is a document, blank lines included; or a row with the only column
-    ``text``.
-    """
+    """Each line of plain text is a document, even a blank one, or a row with a column ``text``."""
 
     def __init__(self, keys: Sequence[str], columns: Columns) -> None:
         keys = [TEXT] if isinstance(columns, WholeRecords) else keys
         if len(keys) != 1:
-            raise UsageError(f"plain text has one document a line, not the keys {', '.join(keys)}")
+            raise UsageError(
+                f"plain text has one document per line, not the keys {', '.join(keys)}"
+            )
         self._key, self._columns = keys[0], columns
 
     def parse(self, block: memoryview, first_line: int) -> DocumentBatch:

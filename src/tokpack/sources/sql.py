@@ -1,8 +1,8 @@
 """Expressions of DuckDB's SQL on the columns of one record: what they need, and what is wrong.
 
-An expression must be a function of the record alone. Subqueries, the time and random values are
-refused here, aggregates by duckdb, whose words are used for other errors, too. An expression cannot
-reach files and settings.
+An expression must depend on the record alone. Subqueries, the time and random values are refused
+here, aggregates by duckdb, whose messages are also used for other errors. Expressions cannot access
+files or settings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tokpack.errors import UsageError, needs_extra, option
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Without threads, since workers are forked, and without access to anything else.
+# Without threads, because workers are forked, and without access to anything else.
 _CLOSED = {
     "threads": "1",
     "async_threads": "0",
@@ -28,10 +28,10 @@ _CLOSED = {
     "python_enable_replacements": "false",
 }
 _REFUSED = {"SUBQUERY": "a subquery", "STAR": "a star"}
-# With so few arguments these functions depend on the time, which duckdb does not report.
+# With this few arguments these functions depend on the time, which duckdb does not report.
 _CLOCKS = {"age": 1}
-# Functions, and macros made of them, that may return different values for the same arguments. Those
-# of points in time also depend on the time zone, which is always UTC here.
+# Functions, and macros made of them, that may return different values for the same arguments.
+# Functions of timestamps also depend on the time zone, but here it is always UTC.
 _CHANGING = """
 WITH RECURSIVE
 known AS MATERIALIZED (
@@ -55,8 +55,8 @@ SELECT name FROM changing
 """
 _OF_NAN = ("isnan", "isfinite", "isinf")
 NAN = (
-    "NaN, which DuckDB takes for larger than any number, so that it passes score > 0.9: "
-    "and not isnan(score) leaves it out"
+    "NaN, which DuckDB treats as larger than any number, so that it passes score > 0.9: "
+    "add 'and not isnan(score)' to leave it out"
 )
 _SCALAR = "it can be any scalar expression on the columns of one record"
 _CASTS = dict.fromkeys(
@@ -68,9 +68,9 @@ _CASTS = dict.fromkeys(
 class Expression:
     """A ``where`` that was parsed, and what it needs.
 
-    ``columns`` are the paths of the columns that it names: ``("meta", "lang")`` for ``meta.lang``.
-    ``casts`` are the types that it gives to some of them itself, as in ``score::double``.
-    ``asks_nan`` is whether it calls a function that recognizes NaN.
+    ``columns`` are the paths of its columns: ``("meta", "lang")`` for ``meta.lang``. ``casts`` are
+    types that it gives to some of them, as in ``score::double``. ``asks_nan``: it calls a function
+    that tests for NaN.
     """
 
     text: str
@@ -86,7 +86,7 @@ def version() -> str:
     return str(duckdb.__version__)
 
 
-@functools.cache  # since it opens a connection of duckdb
+@functools.cache  # opening a connection is slow
 def parse(text: str, shown: str = "") -> Expression:
     """Parse an expression. UsageError if it is invalid, or depends on more than the record.
 
@@ -95,7 +95,7 @@ def parse(text: str, shown: str = "") -> Expression:
     if not isinstance(text, str):
         raise UsageError(
             f"{shown or option('where')} is {brief(text)}; it is an expression in SQL, such as "
-            f"'length(text) > 200'; a function of yours is given as {option('map')} of encode"
+            f"'length(text) > 200'; for a function of your own use {option('map')} of encode"
         )
     if not text.strip():
         raise UsageError(f"{shown or option('where')} is empty: {_SCALAR}")
@@ -115,7 +115,7 @@ def parse(text: str, shown: str = "") -> Expression:
             asks_nan |= name in _OF_NAN
             if name in changing or len(node["arguments"]) <= _CLOCKS.get(name, -1):
                 raise UsageError(
-                    f"{shown} has {name}(), which gives another value each time: a dataset has to "
+                    f"{shown} has {name}(), which returns something else each time: a dataset must "
                     "be the same whenever and wherever it is made"
                 )
         if kind == "COLUMN_REF" and node["column_names"][0] not in names:
@@ -130,8 +130,8 @@ def parse(text: str, shown: str = "") -> Expression:
 def columns_of(text: str | None) -> tuple[str, ...]:
     """The names of the columns of an expression, ``a.b`` for ``b`` inside of ``a``.
 
-    UsageError if two of them differ only in case, which duckdb takes for the same, or if one is
-    inside of the other.
+    UsageError if two of them differ only in case, which duckdb ignores, or if one is inside the
+    other.
     """
     columns = parse(text).columns if text else ()
     spelled: dict[str, str] = {}
@@ -141,8 +141,8 @@ def columns_of(text: str | None) -> tuple[str, ...]:
             other = spelled.setdefault(name.lower(), name)
             if other != name or (name != whole and path[:length] in columns):
                 raise UsageError(
-                    f"{option('where')} {text!r} names {other} and {whole}, which DuckDB takes for "
-                    "one column, or one of which is inside of the other: name one of them"
+                    f"{option('where')} {text!r} names {other} and {whole}: DuckDB cannot tell "
+                    "them apart, or one is inside the other: name one of them"
                 )
     return tuple(dict.fromkeys(".".join(path) for path in columns))
 
@@ -173,7 +173,7 @@ def _tree(connection: Any, text: str, shown: str) -> Any:
     nodes, others = ([one["node"] for one in both["statements"]] for both in (parsed, plain))
     trees, _ = (both[0].pop("select_list", ()) for both in (nodes, others))
     if nodes != others or len(trees) != 1:
-        raise UsageError(f"{shown} is more than an expression; {_SCALAR}")
+        raise UsageError(f"{shown} is more than one expression; {_SCALAR}")
     return trees[0]
 
 
@@ -195,18 +195,14 @@ def _nodes(value: Any, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
 
 
 def describing(expression: str, table: str) -> str:
-    """A query for the type of an expression. It fails for aggregates, because WHERE is for each
-    row.
-    """
+    """A query for the type of an expression; WHERE makes it fail for aggregates."""
     return f"DESCRIBE SELECT ({expression}\n) AS value FROM {table} WHERE ({expression}\n) IS NULL"
 
 
 def check_boolean(kind: str, shown: str) -> None:
     """Raise UsageError for an expression whose values are not boolean."""
     if kind != "BOOLEAN":
-        raise UsageError(
-            f"{shown} gives {kind}, and is to be true or false: compare it with something"
-        )
+        raise UsageError(f"{shown} gives {kind}, expected true or false: compare it with something")
 
 
 def quoted(name: str) -> str:

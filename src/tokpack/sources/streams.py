@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from tokpack.sources.base import Source
 
 
-# The standard input and named pipes can be looked at before they are read: up to REPLAY_BYTES of
-# the first bytes are kept. So the format and the first records can be found, and then everything is
-# read from the start. A forked worker inherits the pipe with these bytes; a spawned one cannot read
-# a pipe of its parent.
+# The first bytes of standard input and named pipes are kept, up to REPLAY_BYTES, so that the format
+# and the first records can be determined before everything is read from the start. A forked worker
+# inherits the pipe with these bytes; a spawned one cannot read its parent's pipes.
 
 REPLAY_BYTES = 8 << 20
 
@@ -44,7 +43,7 @@ class Pipe:
         self._lock = threading.Lock()
 
     def readinto(self, view: memoryview, at: int) -> int:
-        """Read bytes from offset ``at`` on, which must be where the caller's last read ended."""
+        """Read bytes from offset ``at`` on, which must be the end of the caller's last read."""
         with self._lock:
             if self.kept is not None and at < len(self.kept):
                 count = min(len(view), len(self.kept) - at)
@@ -97,7 +96,7 @@ def open_pipe(path: str, name: str) -> PipeReader:
 
 _CHUNK_BYTES = 256 << 10
 _MAX_ZSTD_WINDOW = 1 << 31
-_BY_DICTIONARY = "decompress it with that, zstd -d -D DICTIONARY FILE"
+_BY_DICTIONARY = "decompress it with zstd -d -D DICTIONARY FILE"
 FOREVER = 1 << 62  # more bytes than any stream has
 
 
@@ -137,7 +136,7 @@ class FileStream:
     """Bytes [begin, end) of a file, or all of a pipe; with ``sums``, also checksums of whole
     blocks.
 
-    ``until`` is the offset up to which it will probably be read, if that is not the end.
+    ``until`` is the offset up to which it will probably be read, if not the end.
     """
 
     def __init__(
@@ -187,8 +186,8 @@ class FileStream:
     def block_checksums_through(self, byte: int) -> str | None:
         """The checksums of the blocks from ``begin`` up to the one with ``byte``.
 
-        What is left of that block is read. None if the file has become shorter, or if ``begin``
-        lies inside of a block.
+        The rest of that block is read. None if the file has become shorter, or if ``begin`` is
+        inside a block.
         """
         if self._sums is None:
             return None
@@ -284,11 +283,11 @@ class ZstdStream(_Decompressed):
                 raise MemoryError(f"{self._name}: {error}") from error
             if self._followed.needs:
                 raise InputError(
-                    f"{self._name}: {self._followed.needs}, without which nobody can read "
-                    f"it: {_BY_DICTIONARY}"
+                    f"{self._name}: {self._followed.needs}, which is needed to read it: "
+                    f"{_BY_DICTIONARY}"
                 ) from error
             raise self._corrupt(
-                error, f"fetch or make it again, or if a dictionary is needed, {_BY_DICTIONARY}"
+                error, f"fetch or make it again, or if it needs a dictionary, {_BY_DICTIONARY}"
             ) from error
         if count == 0 and not self._followed.whole:
             raise self._truncated_error()
@@ -423,7 +422,7 @@ def fill(stream: Stream, view: memoryview) -> int:
     return filled
 
 
-# By the checksums of its blocks an input is recognized when its modification time has changed.
+# Block checksums show whether an input with a new modification time has the same content.
 
 _DIGITS = 16  # hexadecimal digits for a block
 
@@ -431,10 +430,10 @@ _DIGITS = 16  # hexadecimal digits for a block
 def block_checksums(source: Source, begin: int, end: int, *, to_newline: bool = False) -> str:
     """xxh3_64, 16 hexadecimal digits, of each block of 1 MiB that has any of bytes [begin, end).
 
-    Blocks begin at multiples of their size, whatever ``begin`` is. With ``to_newline`` also of the
-    blocks up to the first newline at or after ``end``: all that a part of lines depends on. If this
-    is read soon after the part, the bytes are still in the page cache. InputError if the file
-    cannot be read.
+    Blocks begin at multiples of their size, whatever ``begin`` is. With ``to_newline`` also the
+    blocks up to the first newline at or after ``end``: all that a part of lines depends on. Soon
+    after the part was read, the bytes are still in the page cache. InputError if the file cannot be
+    read.
     """
     checksums = []
     block = memoryview(bytearray(max(1, min(blocks.BLOCK_BYTES, source.size))))
@@ -464,9 +463,9 @@ def content_checksum(sums: str) -> str:
 def joined_blocks(size: int, runs: list[tuple[int, str]]) -> str | None:
     """The checksums of all blocks of a file of ``size`` bytes, or None if some are missing.
 
-    ``runs`` are pairs of an offset and the checksums of the blocks from there on, in order. They
-    may overlap: two parts may have read the same block. ValueError if they contradict each other,
-    since then the file has changed in between.
+    ``runs`` are pairs of an offset and the checksums of blocks from there on, in order. They may
+    overlap if two parts have read the same block. ValueError if they contradict each other: then
+    the file has changed in between.
     """
     length = -(-size // blocks.BLOCK_BYTES) * _DIGITS
     if len(runs) == 1 and not runs[0][0]:

@@ -1,8 +1,8 @@
 """Columns of values beside the documents' texts: Arrow arrays, with a value for each document.
 
-A column of a table keeps the type that it has there. A column of JSON, or of Python values, is
-bool, int64, double, string, large_string or null if all its values have this kind. Otherwise it has
-their JSON texts, as large_binary, a type that no other column has.
+A table's column keeps its type. A column of JSON, or of Python values, is bool, int64, double,
+string, large_string or null if all its values are of that kind. Otherwise it has their JSON texts,
+as large_binary, a type that no other column has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Values = Any  # a pyarrow Array
 
 _EXTENSION = b"ARROW:extension:name"
-LONG_NUMBER = re.compile(rb"[0-9]{300}")  # ujson takes such a number for infinity
+LONG_NUMBER = re.compile(rb"[0-9]{300}")  # ujson reads such a number as infinity
 _MOST_DIGITS = 4000  # Python refuses to convert integers of more than 4300
 _PYTHON_TYPES = {bool: "bool", int: "int64", float: "double", str: "large_string"}
 # The dtypes of values, or of the offsets of texts.
@@ -77,8 +77,8 @@ def of_texts(texts: Sequence[bytes | None], kind: str) -> Values:
     return _of_bytes(kind, lengths, b"".join(filter(None, texts)), _validity(texts))
 
 
-# Arrays are made from buffers, because pyarrow.array would load pandas if it is installed, which
-# takes a quarter of a second.
+# Make arrays from buffers: pyarrow.array would load pandas if installed, which takes a quarter of a
+# second.
 
 
 def _of_kind(values: Sequence[Any], kind: str, has_nulls: bool) -> Values:
@@ -128,7 +128,7 @@ def objects_of(values: Values) -> list[Any]:
 
 
 def _parsed(texts: Sequence[bytes]) -> list[Any]:
-    """The values of JSON texts, with None for an empty one; an invalid or too long one as it is."""
+    """The values of JSON texts, None for an empty one; invalid or too long ones unparsed."""
     joined = b"[" + b",".join(text or b"null" for text in texts) + b"]"
     try:
         if not LONG_NUMBER.search(joined):
@@ -147,7 +147,7 @@ def _object(text: bytes) -> Any:
 
 
 def int_or_digits(digits: str) -> int | str:
-    """An integer of JSON; one with thousands of digits, which Python refuses, as its text."""
+    """A JSON integer; as text if it has thousands of digits, which Python refuses."""
     return int(digits) if len(digits) < _MOST_DIGITS else digits
 
 
@@ -159,7 +159,7 @@ def json_text(value: Any) -> str:
     """
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    except Exception as error:  # for an integer of thousands of digits, or a tuple as a key
+    except Exception as error:  # an integer of thousands of digits, or a tuple as a key
         if isinstance(value, int):
             return f"{Decimal(value):f}"
         raise InputError(f"a value in it has no JSON text: {error}") from error
@@ -188,7 +188,7 @@ def table_of(value: Any) -> Any:
 def type_at(name: str, schema: Any) -> Any:
     """The type of the values ``name`` of a table, or None if it has none.
 
-    They are the column with this name, or for a.b the field b of the structs in the column a.
+    They are the column of this name, or for a.b the field b of structs in the column a.
     """
     if schema.get_field_index(name) >= 0:
         return schema.field(name).type
@@ -248,7 +248,7 @@ def widened(array: Values) -> Values:
         return array.cast(pyarrow.large_string())
     if str(kind) in ("large_binary", "binary_view"):
         return array.cast(pyarrow.binary())
-    if "_view" in str(kind):  # polars has such types in structs and lists; few kernels take them
+    if "_view" in str(kind):  # from polars; few kernels support these types
         return pyarrow.array(array.to_pylist())
     return array
 
@@ -256,8 +256,8 @@ def widened(array: Values) -> Values:
 def python_values(array: Values, field: Any = None, *, nulls: bool = True) -> list[Any]:
     """The values of a column as Python values, the same that ``datasets`` returns.
 
-    JSON of the type arrow.json is decoded, and a map becomes a mapping. Without ``nulls``, fields
-    of structs that are null are left out: in Arrow, each struct has the fields of all.
+    JSON of the type arrow.json is decoded, and a map becomes a mapping. Without ``nulls``, null
+    fields of structs are left out: in Arrow, every struct has the fields of all.
     """
     values: list[Any] = array.to_pylist()
     turn = _turn(array.type, getattr(field, "metadata", None), nulls)
@@ -301,7 +301,7 @@ def _decoded(text: str) -> Any:
     try:
         return json.loads(text, parse_int=int_or_digits)
     except (ValueError, RecursionError):
-        raise InputError(f"a value of the type arrow.json is no JSON: {brief(text)}") from None
+        raise InputError(f"a value of the type arrow.json is not JSON: {brief(text)}") from None
 
 
 def select_values(values: Values, chosen: npt.NDArray[np.bool_]) -> Values:
@@ -312,7 +312,7 @@ def select_values(values: Values, chosen: npt.NDArray[np.bool_]) -> Values:
 
 
 def compact(values: Values) -> Values:
-    """A column in memory of its own. A pickle of a slice would contain the whole column."""
+    """A column in its own memory, because a pickle of a slice contains the whole column."""
     import pyarrow
 
     return pyarrow.concat_arrays([values])
@@ -350,7 +350,7 @@ def _present(array: Values) -> npt.NDArray[np.uint8]:
 
 
 class ContentHash:
-    """XXH3-128 of columns. It does not depend on how they are cut, or lie in memory."""
+    """XXH3-128 of columns, independent of chunks and memory layout."""
 
     def __init__(self) -> None:
         self._states: dict[str, xxhash.xxh3_128] = {}

@@ -1,7 +1,7 @@
 """Files of a disk and objects of stores behind one interface, by their paths or URLs.
 
-Whatever must not overwrite the work of others is written by ``Storage`` only. Its ``put`` and
-``delete`` are of whole contents, and act only if nothing is there, or a given version. ``Objects``
+Small files that must not overwrite the work of others are written only by ``Storage``. Its ``put``
+and ``delete`` handle whole files, and act only if nothing exists, or a given version. ``Objects``
 has the same methods for stores.
 """
 
@@ -39,7 +39,7 @@ class ListedFile(NamedTuple):
 
 
 class Storage(Protocol):
-    """Files or objects by their names. InputError if one cannot be read, OutputError if written."""
+    """Files or objects by name. InputError if unreadable, OutputError if not writable."""
 
     def stats(self, paths: Sequence[str]) -> Sequence[Version]:
         """The current version of each, or None if there is none."""
@@ -54,8 +54,8 @@ class Storage(Protocol):
         """Write a file as a whole, and return its version; None if ``mode`` forbids it.
 
         ``mode`` is "overwrite", "create" for a name that must be free, or the only version that may
-        be replaced. With "create", a file with the same bytes counts as just written: the answer to
-        a first try may have been lost.
+        be replaced. With "create", an existing file with the same bytes counts as just written:
+        this may be a second try whose first answer was lost.
         """
 
     def delete(self, path: str, version: Any = None) -> bool:
@@ -128,7 +128,7 @@ def small_files(paths: Sequence[str]) -> list[bytes | None]:
 
     InputError if one cannot be read.
     """
-    # One byte more than a parser accepts, so that it can say that the file is too large.
+    # One byte more than parsers accept, so that they can report a file as too large.
     return storage_of(paths[0]).contents(paths, MAX_BYTES + 1) if paths else []
 
 
@@ -151,12 +151,12 @@ def is_file(path: str) -> bool:
 
 
 def identity(path: str) -> Version:
-    """The identity of a file or object, which another in its place would not have, or None."""
+    """The identity of a file or object, which changes with its content, or None."""
     return objects.stat(path) if is_url(path) else disk.identity(path)
 
 
 def head(path: str, size: int) -> bytes:
-    """The first bytes of a file, at most ``size``; b"" if it is no file that can be read.
+    """The first bytes of a file, at most ``size``; b"" if it cannot be read.
 
     InputError if a store does not tell.
     """
@@ -174,7 +174,7 @@ def open_file(path: str) -> BinaryIO:
 
 
 def near(path: str) -> str:
-    """The path itself, or for a URL the path of a local copy, which must be opened at once.
+    """The path itself, or for a URL a local copy, which must be opened at once.
 
     FileNotFoundError if there is no such object, InputError if the store fails.
     """
@@ -190,13 +190,13 @@ def located(url: str) -> StoredObject:
 
 
 def joined(folder: str, name: str) -> str:
-    """The path or URL that a file in ``folder`` means by a name, which may be relative to it."""
+    """The path or URL for a name that may be relative to ``folder``."""
     return name if is_url(name) else os.path.join(folder, name)
 
 
 def refuse(paths: Iterable[str], what: str) -> None:
-    """Raise UsageError for a URL, since ``what`` works only on files of a disk."""
+    """Raise UsageError for a URL, because ``what`` works only on disks."""
     for path in filter(is_url, paths):
         raise UsageError(
-            f"{shown(path)}: {what} works on files of a disk: copy them from the store, or to it"
+            f"{shown(path)}: {what} works only on disks: copy files from the store, or to it"
         )

@@ -1,8 +1,8 @@
 """The outputs that a request may replace, on disks and stores alike.
 
-It may replace a file that tokpack made and that the request names as its output, and only in the
-version that was looked at. ``look`` applies the rule, and returns that version; functions that
-write or remove take it, and fail if another version is there by then.
+A request may replace a file that tokpack made and that it names as its output, but only in the
+version that it looked at. ``look`` applies this rule and returns the version; functions that write
+or remove take it, and fail if there is another version by then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def look(
     outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool, detail: str = ""
 ) -> dict[str, Version]:
-    """The version of each output that may be replaced, or None if nothing is there.
+    """The version of each output, all of which may be replaced, or None if it does not exist.
 
     Raises UsageError and OutputError as ``check_outputs`` does; ``outputs`` and ``inputs`` may be
     URLs, too.
@@ -65,7 +65,7 @@ def versions_of(paths: Iterable[str]) -> dict[str, Version]:
 
 
 def check_unchanged(versions: Mapping[str, Version]) -> None:
-    """Raise TakenError if another version is there than was looked at. InputError."""
+    """Raise TakenError if the version has changed since it was looked at. InputError."""
     for path, now in versions_of(versions).items():
         if not _same(now, versions[path]):
             raise TakenError(path, "exists" if now else "was removed")
@@ -92,10 +92,9 @@ class NewObjects:
     """Objects that a request writes one after the other; a context, which keeps all or none.
 
     A store cannot rename several objects at once, so they appear one by one, and the last one makes
-    them an output. After an error those that were written are removed. ``versions`` are those that
-    ``look`` returned, the only ones that are replaced or removed. ``are_made`` tells whether
-    another run has made the same objects meanwhile: then a TakenError is none.
-    All methods raise OutputError and TakenError.
+    them an output. After an error, written objects are removed. Only the ``versions`` from ``look``
+    are replaced or removed. ``are_made`` tells whether another run has made the same objects
+    meanwhile: then a TakenError is harmless. All methods raise OutputError and TakenError.
     """
 
     def __init__(
@@ -130,9 +129,9 @@ class NewObjects:
     def write(self, url: str, put: Callable[..., StoredObject], *, stays: bool = False) -> None:
         """Write an object by ``put``, a function like ``send``, in place of its version only.
 
-        An object that ``stays`` is not removed after an error: it will be made again, or another
-        run relies on it, too. Any other must have been written by this run, even if the same bytes
-        are there: the run that wrote them may still fail, and remove them.
+        An object that ``stays`` is kept after an error: it will be made again, or another run
+        relies on it. Any other object must be written by this run: if another run wrote the same
+        bytes, it may still fail and remove them.
         """
         version = self._versions.get(url)
         assert not isinstance(version, disk.Identity)
@@ -147,7 +146,7 @@ class NewObjects:
     def _check_unwritten(self) -> None:
         """Raise TakenError if somebody has written one of the objects that are still to come.
 
-        It is called when an upload, which may have taken hours, is about to be completed.
+        It is called just before an upload is completed, which may have taken hours.
         """
         left = {url: v for url, v in self._versions.items() if url not in self._written}
         check_unchanged(left)
@@ -167,8 +166,8 @@ class NewObjects:
         try:
             self._written[url] = replace(url, content, self._versions.get(url))
         except OutputError as error:
-            # The store may have written it although no answer came, or may still do so. Then the
-            # others must stay, or it would describe objects that are gone.
+            # Without an answer, the store may have written the last object, or may still do so. It
+            # would describe missing objects if the others were removed now: keep them.
             self._may_be_whole = getattr(error.__cause__, "may_be_done", False)
             raise
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class ScratchFolder:
     """A new folder in $TMPDIR, else in the current folder; a context, which removes it at its end.
 
-    Its name is made from ``path``. So after a kill the next command for ``path`` finds it and
-    removes it, by ``remove_left``. OutputError.
+    Its name depends on ``path``, so that after a kill the next command for ``path`` can remove it,
+    with ``remove_left``. OutputError.
     """
 
     def __init__(self, path: str) -> None:
@@ -55,11 +55,11 @@ def scratch_path(path: str, where: str | None = None) -> str:
 
 
 def remove_left(path: str, whole: Sequence[str] = ()) -> None:
-    """Remove what killed commands for ``path`` have left, unless one of them still works.
+    """Remove what killed commands for ``path`` have left, unless one is still running.
 
-    This removes their folders and uploads, and their objects if none of ``whole``, the last objects
-    of an output, exists: with these the output is complete. Folders of other users stay, and so
-    does what cannot be removed now.
+    Removed are their folders and uploads, and their objects if none of ``whole``, the last objects
+    of an output, exists: these would make it complete. Folders of other users stay, and so does
+    what cannot be removed now.
     """
     for folder in glob.glob(glob.escape(scratch_path(path)) + "-*"):
         with suppress(BusyError, OutputError), Lock(folder):
@@ -70,8 +70,8 @@ def remove_left(path: str, whole: Sequence[str] = ()) -> None:
 class SentNote:
     """The note in a folder of the objects that a command sends from it: sent.json.
 
-    An object is noted before it is sent. So there is no moment at which it is on the store and not
-    in the note, and after a kill the next command knows all that may be there.
+    An object is noted before it is sent, so that after a kill the next command knows every object
+    that may be on the store.
     """
 
     def __init__(self, folder: str) -> None:
@@ -80,7 +80,7 @@ class SentNote:
     def noted(
         self, url: str, size: int, put: Callable[..., StoredObject]
     ) -> Callable[..., StoredObject]:
-        """``put``, a function like ``send``, for an object of ``size`` bytes, that notes it."""
+        """A function like ``put`` (and ``send``) that notes an object of ``size`` bytes first."""
 
         def note(upload: str = "", etag: str = "") -> None:
             replace_json(self.path, self._read() | {url: (size, upload, etag)})
@@ -89,7 +89,7 @@ class SentNote:
             note()
             try:
                 written = put(**more, begun=note)
-            except TakenError:  # the object there is not ours: the next command must not remove it
+            except TakenError:  # not our object: the next command must not remove it
                 others = self._read()
                 del others[url]
                 replace_json(self.path, others)
@@ -110,16 +110,16 @@ class SentNote:
             if upload:
                 abort(url, upload)
             there = None if only_uploads else stat(url)
-            # If the command was killed while it sent, only the size of the object is known, and
-            # another machine may have made an equal one. Then that machine may have completed its
-            # output: so ``whole`` is looked at after the object, not before.
+            # If the command was killed while sending, only the object's size is known, and another
+            # machine may have written one of equal size and then completed its output. So look at
+            # ``whole`` after the object, not before.
             same = there and there.size == size and etag in ("", there.etag)
             if there and same and not any(map(exists, last)):
                 remove(url, there)
         remove_file(self.path)
 
     def _read(self) -> dict[str, tuple[int, str, str]]:
-        """By URL: the size, the upload that goes on, and the ETag once it was sent."""
+        """By URL: the size, the unfinished upload, and the ETag once it was sent."""
         noted = read_object(self.path) if os.path.exists(self.path) else {}
-        # Notes of old runs have no URLs: what they name stays, and the run says that it exists.
+        # Notes of old versions have no URLs: their objects stay, and are reported as existing.
         return {url: one for url, one in noted.items() if "://" in url}

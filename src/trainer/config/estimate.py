@@ -385,7 +385,7 @@ def run_lines(
     yield (
         f"model: {model.parameters:,} parameters, {model.num_layers} layers of "
         f"{model.hidden_size}, vocabulary {model.vocab_size:,} padded to "
-        f"{model.padded_vocab_size(tensor):,}, {count_text(model.flops_per_token)} FLOPs a token"
+        f"{model.padded_vocab_size(tensor):,}, {count_text(model.flops_per_token)} FLOPs per token"
     )
     recomputed = ", activations recomputed" if layout.group else ""
     yield (

@@ -65,7 +65,7 @@ def home_page(site: Pages) -> Html:
     head = ["dataset", "tokens", "documents", "size", "tokenizer"]
     return site.page(
         "Datasets and runs",
-        section("In the making", table([""], making)) if making else "",
+        section("In progress", table([""], making)) if making else "",
         tag("div", *runs, *blends, class_="grid cards"),
         section("Datasets", table(head, datasets, "numbers texts")) if datasets else "",
     )
@@ -82,7 +82,7 @@ def _run(site: Pages, number: int, item: RunItem) -> Html:
     position = f" step {step:,}" if steps is None else f" step {step:,} of {steps:,} "
     how = tag("b", state, class_=f"state {state}"), position, bar(step / steps) if steps else ""
     parts = [title, tag("p", *how)]
-    if losses:  # without the first tenth: its fall would make the rest a flat line
+    if losses:  # without the first tenth, whose drop would flatten the rest
         spark = thinned(losses[len(losses) // 10 :], _SPARKS)
         parts.append(sparkline([y for _, y in spark], "loss by step"))
         parts.append(tag("p", "loss ", tag("b", f"{losses[-1][1]:.4f}")))
@@ -101,7 +101,7 @@ def _dataset(item: DatasetItem, most: int) -> list[object]:
 
 
 def _blend(site: Pages, number: int, item: BlendItem) -> Html:
-    """The request of a blend; its own page has the result."""
+    """The request of a blend; the result is on its own page."""
     entries = item.spec.datasets
     total = sum(entry.weight or 0.0 for entry in entries) or 1.0
     shares = [((e.weight or 0.0) / total, n, e.prefix) for n, e in enumerate(entries)]
@@ -143,10 +143,11 @@ PAGES: dict[str, dict[str, Page]] = {
 
 
 class HostCheck:
-    """Lets a request pass if it names this machine as its host and has the token.
+    """Lets a request pass if its host is this machine and it has the token.
 
-    The host keeps pages of other sites out, whose names may be made to lead here. The token keeps
-    other people on this machine out. Only GET and HEAD pass, and every answer has HEADERS.
+    Checking the host keeps out pages of other sites whose names resolve to this machine (DNS
+    rebinding); the token keeps out other users of this machine. Only GET and HEAD pass, and every
+    answer has HEADERS.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
@@ -176,13 +177,13 @@ class HostCheck:
     def _refuse(self, scope: Scope) -> Response | None:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         names = [host.lower().partition(b":")[0].decode("latin-1") for host in hosts]
-        if names not in ([HOST], ["localhost"]):  # with any port, since it may be forwarded
-            return PlainTextResponse("this server has another name\n", 400)
+        if names not in ([HOST], ["localhost"]):  # any port: it may be forwarded
+            return PlainTextResponse("no server for this Host\n", 400)
         path = scope["path"][: len(self._base)]
         if not secrets.compare_digest(path.encode(), self._base.encode()):
             return PlainTextResponse("the address lacks its token\n", 403)
         if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("only to be looked at\n", 405, {"allow": "GET, HEAD"})
+            return PlainTextResponse("read-only: GET or HEAD\n", 405, {"allow": "GET, HEAD"})
         return None
 
 
@@ -241,7 +242,7 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
 def plotly() -> bytes:
     """The script of the package ``plotly`` that draws curves. UsageError without it."""
     with needs_extra("view"):
-        spec = find_spec("plotly")  # to import it takes longer than all the rest
+        spec = find_spec("plotly")  # importing it takes longer than all the rest
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError("No module named 'plotly'", name="plotly")
     return Path(spec.origin).parent.joinpath("package_data", "plotly.min.js").read_bytes()
@@ -258,7 +259,7 @@ def serve(items: Sequence[Item], port: int, announce: Callable[[str], None]) -> 
         try:
             listener.bind((HOST, port))
         except (OSError, OverflowError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "there is none so high"
+            reason = error.strerror if isinstance(error, OSError) else "ports end at 65,535"
             raise UsageError(
                 f"port {port}: {reason}: give another {option('port')}, or none"
             ) from None

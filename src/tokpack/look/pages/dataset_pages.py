@@ -51,9 +51,9 @@ def token_text(
 ) -> Html:
     """Tokens in two alternating colours, or in one of a series; the first has the number ``first``.
 
-    A label that follows one of ``silent`` is not learned; ``trained`` is 1 for each token that is;
-    ``marked`` are those that were searched for. Characters with an effect, such as direction marks,
-    are written as escapes.
+    The label after one of ``silent`` is not learned; ``trained`` is 1 for each token that is;
+    ``marked`` tokens were searched for. Characters with an effect, such as direction marks, are
+    escaped.
     """
     spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
     parts, at = [], first
@@ -61,7 +61,7 @@ def token_text(
         behind, numbers = at + len(some.ids), "+".join(map(str, some.ids))
         kinds, notes = [f"t{number % 2}"], [f"token {at:,}", f"id {numbers}"]
         if not silent.isdisjoint(range(at, behind)):
-            kinds, notes = [*kinds, "silent"], [*notes, "no loss behind it"]
+            kinds, notes = [*kinds, "silent"], [*notes, "no loss for the next token"]
         if trained is not None:
             is_trained = any(trained[at - first : behind - first])
             kinds.append("trained" if is_trained else "context")
@@ -78,7 +78,7 @@ def token_text(
 
 
 def tokens_with(ids: Sequence[int], spelling: Spelling | None, first: int, needle: str) -> set[int]:
-    """The numbers of tokens, counted from ``first``, that have a part of a text that is found."""
+    """The tokens, counted from ``first``, that overlap a found text."""
     if spelling is None or not needle:
         return set()
     spelled = spelling.whole(ids)
@@ -106,8 +106,8 @@ def brief(ids: Sequence[int], spelling: Spelling | None, needle: str = "") -> Ht
 
 LISTED = 20  # documents of a page
 SHOWN = 1000  # tokens of a page
-CHEAP_TOKENS = 5_000_000  # up to so many are counted without a request
-CHEAP_SEQUENCES = 2_000_000  # the lengths of up to so many are read without a request
+CHEAP_TOKENS = 5_000_000  # up to this many are counted without a request
+CHEAP_SEQUENCES = 2_000_000  # up to this many lengths are read without a request
 SEARCHED = 1 << 24  # tokens that a search reads if each id has its own bytes
 SEARCHED_SLOWLY = 1 << 18  # and for other tokenizers
 MATCHES = 20
@@ -195,18 +195,18 @@ def documents_page(site: Pages, number: int, item: DatasetItem, query: Query) ->
 def _filter(site: Pages, number: int, item: DatasetItem, where: str, sort: str) -> Html:
     """A form for a choice of documents and their order."""
     columns = _columns(item)
-    orders = {"": "their number", RANDOM: "chance"}
+    orders = {"": "number", RANDOM: "random"}
     for name in (TOKENS, *columns):
         orders |= {name: f"{name}, lowest first", f"-{name}": f"{name}, highest first"}
     where_field = field("where", "where", where) if item.sources.columns else ""
-    form = site.form(number, "documents", "show", where_field, choose("by", "sort", orders, sort))
+    form = site.form(number, "documents", "show", where_field, choose("sort", "sort", orders, sort))
     named = ", ".join(f"{k} ({v})" for k, v in item.sources.columns.items() if k not in _DIGESTS)
-    words = f"An SQL expression, as of tokpack select --where, on {named}."
+    words = f"An SQL expression, as for tokpack select --where, on {named}."
     return tag("div", form, tag("small", words) if named else "", class_="ask")
 
 
 def _columns(item: DatasetItem) -> list[str]:
-    """The columns of its table that lists do not have anyway, and people read."""
+    """The columns of its table for people that lists do not have anyway."""
     there, left = item.sources.columns, {*_SHOWN, *_DIGESTS}
     left = {name for name in left if OWN + name not in there}
     return [name for name in there if name not in left and not name.startswith(OWN)]
@@ -221,9 +221,7 @@ def _listed(
     *,
     needle: str = "",
 ) -> Html:
-    """Some documents, each from one of its tokens on, with those of the named columns that
-    exist.
-    """
+    """Some documents, each from one of its tokens on, with existing columns."""
     if not places:
         return none("No documents here.")
     columns = {name.lower(): name for name in (*_columns(item), *_DIGESTS)}
@@ -264,7 +262,7 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
     """The tokens of a document, some of them at a time."""
     data, document = item.dataset, query.number("number")
     if document >= data.documents:
-        raise UsageError(f"there is no document {document:,}: there are {data.documents:,}")
+        raise UsageError(f"there is no document {document:,}: the dataset has {data.documents:,}")
     tokens, first = data.document(document), query.number("from", 0)
     ids, with_ids = tokens[first : first + SHOWN].tolist(), min(query.number("ids", 1), 1)
     needle = query.text("text")
@@ -332,7 +330,7 @@ def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Ht
     if item.spelling is None:
         raise UsageError(f"the tokenizer of {item.name} is not known, so there is no text")
     if not text:
-        raise UsageError("no text to look for")
+        raise UsageError("no text to search for")
     most = SEARCHED_SLOWLY if item.spelling.table is None else SEARCHED
     stop, skipped = _reach(item, first, most)
     places: list[tuple[int, int]] = []
@@ -350,9 +348,9 @@ def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Ht
         tag("p", f"documents {first:,} to {stop - 1:,} of {end:,} were searched")
         if stop > first
         else "",
-        tag("p", f"document {stop:,} was not: it has more than {most:,} tokens") if skipped else "",
+        tag("p", f"document {stop:,} was skipped: it has over {most:,} tokens") if skipped else "",
         steps_around(
-            site.link("search on", number, "search", **{"text": text, "from": behind})
+            site.link("continue the search", number, "search", **{"text": text, "from": behind})
             if behind < end
             else None
         ),
@@ -361,9 +359,7 @@ def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Ht
 
 
 def _reach(item: DatasetItem, first: int, most: int) -> tuple[int, bool]:
-    """The end of a search from ``first`` on, and whether the next document is too long for any
-    search.
-    """
+    """The end of a search from ``first`` on, and whether the next document is too long."""
     data = item.dataset
     bounds = np.array(data.doc_idx[first : first + _CHUNK + 1])
     if len(bounds) < 2:

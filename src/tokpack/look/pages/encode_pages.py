@@ -1,4 +1,4 @@
-"""Pages of a dataset that is being made, by a run on this machine, or in shards by several."""
+"""Pages of a dataset that is being made, by a run on this machine, or in shards."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ if TYPE_CHECKING:
 LISTED = 50  # shards or inputs of a page
 REFRESH_SECONDS = 5
 _ENDS = {
-    "lost": "Nothing is heard of it: it was killed, or its machine is gone. ",
+    "lost": "It no longer reports: it was killed, or its machine is gone. ",
     "stopped": "It was stopped. ",
     "failed": "It has failed. ",
 }
 
 
 def encode_page(site: Pages, number: int, item: EncodeItem, query: Query) -> Html:
-    """The progress of a dataset. The page reloads itself while somebody works, unless told not
-    to.
-    """
+    """The progress of a dataset; the page reloads itself during the run, unless told not to."""
     work, still = item.look(), query.number("still", 0)
     if work is None:
         parts, is_busy = [_made(site, item)], False
@@ -43,9 +41,9 @@ def encode_page(site: Pages, number: int, item: EncodeItem, query: Query) -> Htm
         parts = [*_run(work), _inputs(site, number, work, query)]
     keep = {"from": query.text("from") or None}
     way = (
-        site.link("load this page again and again", number, "", **keep)
+        site.link("reload this page automatically", number, "", **keep)
         if still
-        else site.link("hold this page still", number, "", still=1, **keep)
+        else site.link("stop reloading this page", number, "", still=1, **keep)
     )
     return site.page(
         f"Making {item.name}",
@@ -60,14 +58,14 @@ def _made(site: Pages, item: EncodeItem) -> Html:
     """The page of a finished dataset: links to the result."""
     links = [tag("li", site.link(one.name, site.add(one))) for one in item.datasets()]
     if not links:
-        return none("There is no run, no plan and no dataset of this name any more.")
+        return none("There is no run, plan or dataset with this name any more.")
     return html(tag("p", "It is finished."), tag("ul", *links))
 
 
 def _run(run: RunStatus) -> Iterable[Html]:
     report, state = run.report, run.state
     if report is None or state == "starting":
-        yield tag("p", "A run has begun it, and has not told yet how far it is.")
+        yield tag("p", "A run has started, and has not reported its progress yet.")
         return
     if state != "running":
         yield tag("p", _ENDS[state], run.advice.capitalize(), ".")
@@ -87,14 +85,14 @@ def _facts(report: Report, *, is_running: bool) -> list[tuple[str, str]]:
         ("read", f"{bytes_text(done)} of {bytes_text(total)}, as stored" if total else "a stream"),
         ("text", bytes_text(report.text_bytes)),
         ("documents", f"{report.documents:,}"),
-        ("tokens", f"{report.tokens:,}, {count_text(report.tokens / (seconds or 1))} a second"),
+        ("tokens", f"{report.tokens:,}, {count_text(report.tokens / (seconds or 1))} per second"),
         ("bad records", f"{report.rejected:,}"),
         *([("records", ", ".join(report.chosen()))] if report.chosen() else []),
     ]
     if is_running:
         left = report.seconds_left
         rows[2:2] = [
-            ("left", "not known" if left is None else f"some {time_text(left)}"),
+            ("left", "not known" if left is None else f"about {time_text(left)}"),
             ("stage", ", slowest at: ".join(filter(None, (report.stage, report.bottleneck)))),
         ]
     return rows
@@ -102,7 +100,7 @@ def _facts(report: Report, *, is_running: bool) -> list[tuple[str, str]]:
 
 def _bar(done: int, total: int) -> Html:
     done = min(done, total)
-    bar = tag("progress", value=done, max=max(total, 1), aria_label="how far it is")
+    bar = tag("progress", value=done, max=max(total, 1), aria_label="progress")
     return tag("p", bar, f" {percent(done, total)}", class_="making")
 
 
@@ -132,7 +130,7 @@ def _shards(
     still = query.text("still") or None
     words = ", ".join(f"{states[state]:,} {state}" for state in dict.fromkeys(states))
     if states["done"] == plan.shards:
-        words += ": tokpack shards commit makes them one dataset"
+        words += ": tokpack shards commit joins them into one dataset"
     return html(
         _bar(states["done"], plan.shards),
         tag("p", f"{counted(plan.shards, 'shard')} of {bytes_text(plan.size)} as stored: {words}"),

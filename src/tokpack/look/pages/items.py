@@ -1,4 +1,4 @@
-"""The items that pages show: datasets, blends and runs, opened as far as they are looked at."""
+"""The items that pages show: datasets, blends and runs, opened on demand."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Listing:
         return self._chosen(where) if where else range(self._dataset.documents)
 
     def _evaluate(self, where: str) -> npt.NDArray[Any]:
-        from tokpack.documents.base import Base  # only filters need this room
+        from tokpack.documents.base import Base  # needed only for filters
         from tokpack.documents.expressions import SelectRequest, evaluate
 
         base, count = Base([self._dataset]), self._dataset.documents
@@ -104,7 +104,7 @@ def _order(values: Any, chosen: Any, descending: bool) -> npt.NDArray[Any]:
     way = "descending" if descending else "ascending"
     try:
         order: npt.NDArray[Any] = compute.sort_indices(values, sort_keys=[("", way)]).to_numpy()
-    except (NotImplementedError, ValueError) as error:  # as Arrow's errors are
+    except (NotImplementedError, ValueError) as error:  # the bases of Arrow's errors
         raise UsageError(f"documents cannot be sorted by {values.type}: {error}") from None
     return order
 
@@ -130,7 +130,7 @@ class DatasetItem:
     def _spelling(self) -> tuple[Spelling | None, str]:
         lookup = find_tokenizer(self.dataset, **self._given)
         flags = {name: f"--{name.replace('_', '-')}" for name in self._given}
-        note = worded(lookup.note, flags)  # to who typed `tokpack view`
+        note = worded(lookup.note, flags)  # for the user of `tokpack view`
         return Spelling(lookup.tokenizer) if lookup.tokenizer else None, note
 
     @property
@@ -141,7 +141,7 @@ class DatasetItem:
     @property
     def tokenizer(self) -> str:
         """The name of its tokenizer in the manifest."""
-        with suppress(TokpackError):  # of a broken manifest; the page of the dataset says so
+        with suppress(TokpackError):  # a broken manifest: the dataset's page says so
             return tokenizer_name(self.dataset.tokenizer)
         return tokenizer_name(None)
 
@@ -218,7 +218,7 @@ class RunItem:
 
     @property
     def state(self) -> str:
-        """Finished, running, or stopped, which is: silent for much longer than before."""
+        """Finished, running, or stopped (silent for much longer than usual)."""
         points = self.points
         if points.end is not None and points.last.get("iteration", 0) >= points.end:
             return "finished"
@@ -264,10 +264,10 @@ class EncodeItem:
     def __init__(self, prefix: str, tokenizer: TokenizerFiles) -> None:
         self.name, self._given = prefix, tokenizer
         self._names = {prefix}
-        self._statuses: dict[str, list[ShardStatus]] = {}  # at the last look, by the plan's id
+        self._statuses: dict[str, list[ShardStatus]] = {}  # the last ones, by plan id
 
     def look(self) -> RunStatus | tuple[ShardPlan, list[ShardStatus]] | None:
-        """The current state of the run or the shards; None if nobody makes it any more.
+        """The current state of the run or the shards; None if there is no run any more.
 
         InputError, FormatError and ResumeError.
         """
@@ -285,7 +285,7 @@ class EncodeItem:
         return None
 
     def datasets(self) -> Iterator[DatasetItem]:
-        """The datasets that it has become, as far as they exist."""
+        """The resulting datasets, if they exist."""
         for name in sorted(self._names):
             with suppress(TokpackError):
                 yield DatasetItem(find_prefix(name), self._given)
@@ -306,7 +306,7 @@ def open_items(paths: Sequence[str], tokenizer: TokenizerFiles) -> list[Item]:
             try:
                 dataset = DatasetItem(find_prefix(name), tokenizer)
             except TokpackError:
-                continue  # the page of the blend says what is wrong with it
+                continue  # the blend's page says what is wrong
             if dataset.name not in names:
                 names.add(dataset.name)
                 items.append(dataset)
@@ -314,7 +314,7 @@ def open_items(paths: Sequence[str], tokenizer: TokenizerFiles) -> list[Item]:
 
 
 def _open(path: str, tokenizer: TokenizerFiles) -> list[Item]:
-    """The items at a path: a dataset may exist while another run makes it again."""
+    """The items at a path: perhaps a dataset, and a run that is making it again."""
     if is_blend_file(path):
         return [BlendItem(path)]
     if (Path(path) / _LOG).exists():
@@ -325,16 +325,16 @@ def _open(path: str, tokenizer: TokenizerFiles) -> list[Item]:
     if begun is not None or (_is_planned(prefix) and not is_there):
         making: list[Item] = [EncodeItem(prefix, tokenizer)]
         return making + ([DatasetItem(find_prefix(prefix), tokenizer)] if is_there else [])
-    # Texts often lie in a folder of the name that their dataset has beside it.
+    # A folder of texts often has the same name as the dataset beside it.
     if os.path.isdir(path) and not MMapIndexedDataset.exists(path):
         above = Path(path).absolute().parent
         if (above / _LOG).exists():
             raise InputError(
-                f"{path}: a checkpoint; its run is the folder {os.path.relpath(above)}"
+                f"{path}: a checkpoint; open its run, the folder {os.path.relpath(above)}"
             )
         if inside := list(_inside(path, tokenizer)):
             return inside
-        raise InputError(f"{path}: no dataset, blend or run lies in this folder")
+        raise InputError(f"{path}: no dataset, blend or run in this folder")
     return [DatasetItem(find_prefix(path), tokenizer)]
 
 

@@ -38,18 +38,17 @@ CURVES = {  # a number of a step: its title and its unit
     "loss": ("Loss", "nats per token"),
     "lr": ("Learning rate", ""),
     "grad_norm": ("Norm of the gradient", ""),
-    "tokens_per_second": ("Throughput", "tokens a second"),
+    "tokens_per_second": ("Throughput", "tokens per second"),
 }
 SMOOTHINGS = ("", "0.5", "0.8", "0.9", "0.95", "0.99", "0.998")
-_MOST_POINTS = 1500  # of a curve that a browser draws; it asks again for those of a part of it
+_MOST_POINTS = 1500  # of a curve in a browser, which requests more when zoomed in
 
 
 class RunPoints:
     """A log: its steps, the planned number of steps, and the record of the last one, {} before the
     first.
 
-    ``of`` has the points for each of CURVES, by the name of a series: "" is training, others are
-    evaluations.
+    ``of`` has the points for each of CURVES, by series: "" is training, others are evaluations.
     """
 
     def __init__(self, log: RunLog) -> None:
@@ -149,7 +148,7 @@ def _facts(item: RunItem) -> Iterator[tuple[str, object]]:
     if isinstance(samples := last.get("consumed_samples"), int):
         yield "samples", count_text(samples)
     if item.state == "running" and isinstance(pace, float) and end is not None:
-        yield "left", f"some {time_text(pace * (end - step))}"
+        yield "left", f"about {time_text(pace * (end - step))}"
 
 
 def _lines(site: Pages, number: int, item: RunItem, query: Query) -> Html:

@@ -1,6 +1,4 @@
-"""Pages of the samples that steps took: those of a step, one sample, and the steps with a
-document.
-"""
+"""Pages of a step's samples, of one sample, and of the steps with a document."""
 
 from __future__ import annotations
 
@@ -96,7 +94,7 @@ def sample_page(site: Pages, number: int, item: BlendItem | RunItem, query: Quer
     if step is not None:
         rank, batch = step.place(sample.number)
         link = site.link(f"step {step.number:,}", number, "step", number=step.number)
-        place = tag("p", "taken by ", link, f", rank {rank}, micro batch {batch}")
+        place = tag("p", "in ", link, f", rank {rank}, micro batch {batch}")
     first, with_ids = query.number("from", 0), min(query.number("ids", 1), 1)
     way = site.way(number, "sample", number=sample.number, ids=with_ids)
     length = len(sample.arrays["tokens"])
@@ -124,7 +122,7 @@ def _marks(sample: SampleView) -> Iterator[str]:
     length, missing = len(sample.arrays["tokens"]), sum(map(len, sample.no_loss))
     yield f"{length:,} tokens, {missing:,} of them without loss (dotted)"
     if sample.is_masked:
-        yield ", those that are trained underlined, the others grey"
+        yield ", trained tokens underlined, the others grey"
     if sample.filled < length:
         yield f", padding from {sample.filled:,} on"
     if sample.boundaries is not None:
@@ -134,7 +132,7 @@ def _marks(sample: SampleView) -> Iterator[str]:
 def _pieces(
     site: Pages, number: int, sample: SampleView, window: range, with_ids: bool
 ) -> Iterator[Html]:
-    """The documents of a sample, as far as their tokens lie in the window."""
+    """The documents of a sample with tokens in the window."""
     member = _dataset_of(site, sample)
     silent = {i for one in sample.no_loss for i in one}
     learned = {
@@ -177,7 +175,7 @@ def seen_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     dataset, document = query.number("dataset"), query.number("document")
     other = site.items[dataset] if dataset < len(site.items) else None
     if other is None or other.kind != "dataset":
-        raise UsageError(f"item {dataset} is no dataset")
+        raise UsageError(f"item {dataset} is not a dataset")
     history: RunHistory = item.history
     samples = find(history.train, other.name, document, history.steps.samples)
     rows = []
@@ -199,13 +197,13 @@ def seen_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
         tag("p", shown_document, f" in {item.name}"),
         tag("section", table(head, rows[:FOUND], "numbers narrow"))
         if rows
-        else none("In no sample of the training."),
+        else none("In no sample of this training run."),
         tag("p", f"the first {FOUND}") if len(rows) > FOUND else "",
         item=number,
     )
 
 
-# Pages of a blend: what each dataset gives, how often it is seen, and when it begins anew.
+# Pages of a blend: what each dataset gives, how often it is seen, and when it repeats.
 
 MAX_EPOCHS = 4.0
 

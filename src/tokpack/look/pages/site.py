@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCRIPTS = ("plotly.js", "view.js")  # of pages with curves
 TABLES = "tables.js"  # of all
-# The id of the style sheet to which plotly adds its rules. The policy would refuse one of its own.
+# The id of the style sheet to which plotly adds its rules; the policy forbids one of its own.
 PLOTLY_SHEET = "plotly.js-style-global"
 _MOST = 2**62  # of a number in an address
 
@@ -140,10 +140,9 @@ def choose(label: str, name: str, values: Mapping[str, str], chosen: str) -> Htm
 
 
 def pager(first: int, step: int, end: int, way: Callable[..., Html]) -> Html:
-    """Links to what comes before and after ``first`` to ``first + step - 1`` of ``end``.
+    """Links to the numbers before and after ``first`` to ``first + step - 1`` of ``end``.
 
-    ``way`` makes a link from a text and a query, in which ``from`` is the first number that is
-    shown.
+    ``way`` makes a link from a text and a query, in which ``from`` is the first number to show.
     """
     before = way("before", **{"from": max(min(first, end) - step, 0)}) if first else None
     behind = way("next", **{"from": first + step}) if first + step < end else None

@@ -32,16 +32,14 @@ if TYPE_CHECKING:
 
 
 class Phase(NamedTuple):
-    """From sample ``first`` on, dataset i gives the share ``shares[i]`` of the samples; 0 is
-    none.
-    """
+    """Shares of the samples from sample ``first`` on, one for each dataset; may be 0."""
 
     first: int
     shares: tuple[float, ...]
 
 
 class BlendOrder(Protocol):
-    """The order of a blend: the dataset that gives sample g, and the number of the sample there.
+    """The order of a blend: which dataset gives sample g, and its sample number there.
 
     ``counts`` are how many of the first samples each dataset gives.
     """
@@ -53,8 +51,8 @@ class BlendOrder(Protocol):
 class ScheduledOrder:
     """The order of a blend in phases, each with its own weights.
 
-    In each phase every dataset gives its share of the samples, with the same deviation as in a
-    blend without phases. A new phase continues with the next sample of each dataset.
+    Within a phase each dataset gives its share of the samples, as exactly as in a blend without
+    phases. A new phase continues with the next sample of each dataset.
     """
 
     def __init__(self, phases: Sequence[Phase]) -> None:
@@ -74,7 +72,7 @@ class ScheduledOrder:
     def locate(self, number: int, /) -> tuple[int, int]:
         """The dataset of sample ``number``, and the number of the sample in it."""
         if number < 0:
-            raise IndexError(f"sample {number}: they are counted from 0")
+            raise IndexError(f"sample {number}: samples are numbered from 0")
         phase = bisect_right(self._firsts, number) - 1
         active, order = self._parts[phase]
         place, index = order.locate(number - self._firsts[phase])
@@ -148,7 +146,7 @@ def blend_order(phases: Sequence[Phase], group: int = 1) -> BlendOrder:
         for first, _ in phases:
             if first % group:
                 raise UsageError(
-                    f"the weights change at sample {first}, and {group} samples belong together: "
+                    f"the weights change at sample {first}, but {group} samples belong together: "
                     f"give a multiple of {group}"
                 )
         inner = [Phase(first // group, shares) for first, shares in phases]
@@ -161,7 +159,7 @@ def blend_order(phases: Sequence[Phase], group: int = 1) -> BlendOrder:
 def longest(order: BlendOrder, lengths: Sequence[int]) -> int:
     """The largest number of samples with which no dataset gives more than its length."""
     limits = np.array(lengths, np.int64)
-    low, high = 0, int(limits.sum())  # low samples fit, and more than high do not
+    low, high = 0, int(limits.sum())  # low samples fit, more than high do not
     while low < high:
         middle = (low + high + 1) // 2
         fits = bool(np.all(order.counts(middle) <= limits))
@@ -235,7 +233,9 @@ class BlendedDataset(SampleDataset):
             rows = [(0, [*map(float, lengths)] if self._weights is None else self._weights)]
             check_weights(names, rows[0][1])
         elif weights is not None:
-            raise UsageError("weights and a schedule are both given: the schedule has the weights")
+            raise UsageError(
+                "weights and a schedule are both given: put the weights into the schedule"
+            )
         else:
             rows = [(as_integer(number), list(map(float, row))) for number, row in schedule]
             check_schedule(names, rows, rules_of(self.order))
@@ -252,7 +252,7 @@ class BlendedDataset(SampleDataset):
             return
         if size is None and self._weights is not None:
             raise UsageError(f"a blend in the order {self.order} with weights needs a size")
-        # Weights are not normalized here, because the programs round their sum in their own way.
+        # Do not normalize weights here: each program rounds their sum in its own way.
         shares = lengths if self._weights is None else self._weights
         arrays = megatron_blend(shares, size, self.order, fused=fused)
         self._order = order = ListedOrder(*arrays, len(lengths))
@@ -260,8 +260,8 @@ class BlendedDataset(SampleDataset):
         for dataset, count in zip(self.datasets, self.counts(self._size), strict=True):
             if dataset.limit is not None and count > dataset.limit:
                 raise UsageError(
-                    f"{dataset.path_prefix}: a blend of {self._size} takes {count} samples of it, "
-                    f"which has {dataset.limit}: open it with {option('samples', count)} or more"
+                    f"{dataset.path_prefix}: a blend of {self._size} samples needs {count} of it, "
+                    f"but it has {dataset.limit}: open it with {option('samples', count)} or more"
                 )
 
     def empty(self, samples: int, *, labels: bool = False) -> Batch:
@@ -272,7 +272,7 @@ class BlendedDataset(SampleDataset):
         """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
         where = range(len(numbers)) if places is None else places
         if self.on_store:
-            self.ask(numbers)  # from all datasets at once
+            self.ask(numbers)  # of all datasets at once
         for dataset, (indices, positions) in self._members(numbers, where).items():
             self.datasets[dataset].fill(batch, indices, positions)
 
@@ -318,14 +318,14 @@ class BlendedDataset(SampleDataset):
 
     @property
     def fingerprint(self) -> str:
-        """An identity of all that decides the tokens of sample g, for every g."""
+        """The identity of everything that determines the tokens of every sample."""
         return self._digest(None)
 
     def fingerprint_at(self, consumed_samples: int) -> str:
-        """The fingerprint of all that decides the first ``consumed_samples`` samples.
+        """The fingerprint of the first ``consumed_samples`` samples.
 
-        In the stateless orders, later changes of a schedule, and datasets that have no weight yet,
-        are not part of it: so these may be changed when a run resumes.
+        In the stateless orders it excludes later changes of a schedule, and datasets without a
+        weight so far: these may be changed when a run resumes.
         """
         return self._digest(consumed_samples)
 
@@ -363,9 +363,7 @@ class BlendedDataset(SampleDataset):
         return identify(blend)
 
     def _normalised(self, weights: Sequence[float]) -> tuple[float, ...]:
-        """The shares of ``weights``. UsageError if one is so small that the order would take it for
-        0.
-        """
+        """The shares of ``weights``. UsageError if one is so small that it would become 0."""
         largest = max(weights)
         scaled = [weight / largest for weight in weights]  # else their sum could overflow
         total = math.fsum(scaled)
@@ -385,7 +383,7 @@ def _check_alike(datasets: Sequence[GPTDataset | BlendedDataset]) -> None:
     for dataset in datasets:
         if not isinstance(dataset, SampleDataset):
             raise UsageError(
-                f"a blend has GPTDatasets and blends, not {dataset!r}: open it, as in "
+                f"a blend is made of GPTDatasets and blends, not {dataset!r}: open it, as in "
                 "GPTDataset(prefix, seq_length)"
             )
     first = datasets[0]

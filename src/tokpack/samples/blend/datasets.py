@@ -30,7 +30,7 @@ def open_datasets(spec: BlendSpec) -> dict[str, MMapIndexedDataset]:
     and for labels that do not fit.
     """
     opened: dict[str, MMapIndexedDataset] = {}
-    by_prefix: dict[str, MMapIndexedDataset] = {}  # one dataset may have several names
+    by_prefix: dict[str, MMapIndexedDataset] = {}  # a dataset may have several names
 
     def open_once(name: str) -> MMapIndexedDataset:
         if name not in opened:
@@ -69,7 +69,7 @@ def _open(name: str) -> MMapIndexedDataset:
             f"{dataset.path_prefix}: no tokens in it: leave it out, or encode it again"
         )
     manifest, prefix = dataset.manifest, dataset.path_prefix
-    if manifest is None or manifest.pieces is not None:  # a virtual dataset checks pieces itself
+    if manifest is None or manifest.pieces is not None:  # virtual ones check their pieces
         return dataset
     for shard in dataset.shards():
         sizes = {
@@ -94,7 +94,7 @@ def marks(dataset: MMapIndexedDataset) -> dict[str, str | None]:
     """
     manifest, checksum = dataset.manifest, None
     for kind in _CHECKSUMS:
-        if manifest is not None and manifest.bin.get(kind):
+        if manifest and manifest.bin.get(kind):
             checksum = f"{kind}:{checksum_of(manifest.bin)}"
     return {"fingerprint": versioned(f"{dataset.fingerprint:016x}"), "checksum": checksum}
 
@@ -105,14 +105,14 @@ def _check_unchanged(
     marks_now = marks(dataset)
     for what, then in marked.items():
         now = marks_now[what]
-        if then is None or now is None:
-            continue
-        # The same tokens have other checksums if these are of another kind, or of several files.
-        comparable = what != "checksum" or then.split(":")[0] == now.split(":")[0]
+        # The same tokens may have checksums of another kind, or of several files.
+        comparable = (
+            then and now and (what != "checksum" or then.split(":")[0] == now.split(":")[0])
+        )
         if comparable and then != now:
             raise InputError(
                 f"{source}: {dataset.path_prefix} has changed since the blend was saved ({what} "
-                f"{now}, then {then}): put the old data back, or make the blend anew"
+                f"{now}, then {then}): restore the old data, or make the blend again"
             )
 
 
@@ -139,9 +139,9 @@ def _described(tokenizer: Mapping[str, Any]) -> str:
 
 
 def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
-    """The checks that could not be made because manifests are missing or incomplete, in words."""
+    """The checks that missing or incomplete manifests made impossible, in words."""
     without = [d for d in datasets if d.manifest is None]
-    silent = [d for d in datasets if d.manifest is not None and _sha256(d) is None]
+    silent = [d for d in datasets if d.manifest and _sha256(d) is None]
     compared = [d for d in datasets if _sha256(d) is not None]
     sentences = []
     if without:
@@ -159,26 +159,29 @@ def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
 
 
 def framed_apart(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
-    """A sentence if documents begin or end with different ids, by their manifests; else none."""
+    """A sentence if documents begin or end with different tokens, by their manifests; else none.
+
+    Conversations are not compared, because their template decides how they begin and end.
+    """
     alike: dict[str, list[MMapIndexedDataset]] = {}
     for dataset in datasets:
-        frame = None if dataset.manifest is None else dataset.manifest.frame
-        if frame is not None:
+        manifest = dataset.manifest
+        if manifest and manifest.frame and not manifest.roles:
+            special = manifest.tokenizer.get("special_ids") or {}
+            names = {i: name for name, i in special.items()}
             words = [
-                f"{how} {side}"
-                for how, side in zip(("begin with", "end with"), frame, strict=True)
+                f"{how} {' '.join(names.get(i, str(i)) for i in side)}"
+                for how, side in zip(("begin with", "end with"), manifest.frame, strict=True)
                 if side
             ]
-            alike.setdefault(" and ".join(words) or "have nothing around them", []).append(dataset)
-    if len(alike) < 2:
-        return []
+            alike.setdefault(" and ".join(words) or "have no EOD", []).append(dataset)
     groups = [f"those of {_names(some)} {words}" for words, some in alike.items()]
-    return [f"documents differ in the ids around them: {'; '.join(groups)}"]
+    return [f"documents begin or end differently: {', '.join(groups)}"] if groups[1:] else []
 
 
 def pairs_alone(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
-    """A sentence if documents are pairs and the order does not keep them together; else none."""
-    paired = [d for d in datasets if d.manifest is not None and d.manifest.options.get("pairs")]
+    """A sentence if there are pairs that the order does not keep together; else none."""
+    paired = [d for d in datasets if d.manifest and d.manifest.options.get("pairs")]
     if not paired:
         return []
     return [

@@ -128,7 +128,7 @@ class _Parser:
         if version != BLEND_VERSION:
             self._fail(
                 f"blend version is {brief(version)}, this tokpack knows {BLEND_VERSION}: upgrade "
-                "tokpack, or make the blend anew"
+                "tokpack, or make the blend again"
             )
         for key in values:
             if key in ("labels", "weight", "prefix"):
@@ -175,7 +175,7 @@ class _Parser:
             value = {"prefix": value}
         if not isinstance(value, Mapping):
             self._fail(f"{where} has {brief(value)}, expected a prefix, or one with a weight")
-        if len(value) == 1 and not set(value) & set(_ENTRY):  # an entry such as "- wiki: 0.35"
+        if len(value) == 1 and not set(value) & set(_ENTRY):  # such as "- wiki: 0.35"
             ((prefix, weight),) = value.items()
             value = {"prefix": str(prefix), "weight": weight}
         for key in value:
@@ -233,7 +233,7 @@ class _Parser:
             named = {joined(self._folder, str(key)): one for key, one in value.items()}
             for key in named:
                 if prefixes.count(key) != 1:
-                    problem = f"{where} name {brief(key)}, no dataset here"
+                    problem = f"{where} name {brief(key)}, which is not a dataset of the blend"
                     self._fail(unknown(problem, key, prefixes))
             value = [named.get(prefix, 0) for prefix in prefixes]
         try:
@@ -339,7 +339,7 @@ def _relative(prefix: str, folder: str) -> str:
 
 
 def is_blend_file(word: str) -> bool:
-    """Whether a word names a blend file, not a dataset."""
+    """Whether a word is the name of a blend file, not of a dataset."""
     return word.endswith((".yaml", ".yml"))
 
 
@@ -347,9 +347,7 @@ def read_words(words: Sequence[str]) -> BlendSpec:
     """The request in the inputs of a command: a blend file, or datasets with or without weights."""
     files = [word for word in words if is_blend_file(word)]
     if files and len(words) > 1:
-        raise UsageError(
-            f"{files[0]}: a blend file must be the only input, given: {' '.join(words)}"
-        )
+        raise UsageError(f"{files[0]}: a blend file must be the only input, not {' '.join(words)}")
     return read_blend(files[0]) if files else BlendSpec(datasets=entries(words))
 
 
@@ -372,7 +370,7 @@ def entries(words: Sequence[str]) -> Entries:
 
 
 def _prefixes(words: Sequence[str]) -> list[str]:
-    """The datasets whose files a pattern has found, each once; other names as they are."""
+    """The datasets of files found by a pattern, each once; other names unchanged."""
     prefixes: list[str] = []
     seen: set[str] = set()
     for word in words:

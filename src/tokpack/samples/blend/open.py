@@ -57,11 +57,10 @@ def open_blend(
 
     ``changes`` replace settings in it.
 
-    A dataset that the split leaves without a sample is a UsageError that names it; with
-    ``allow_empty=True`` it is left out there, and the others share its weight. If nothing is left
-    of any dataset for validation or test, and no samples were requested, there is no such part. A
-    single dataset without a weight is not blended. In the order of another program, weights and
-    sizes follow from that program's arithmetic.
+    UsageError if the split leaves a dataset without a sample; with ``allow_empty=True`` it is left
+    out there, and the others share its weight. If no dataset has anything for validation or test,
+    and no samples were requested, that part is missing. A single dataset without a weight is not
+    blended. In the order of another program, weights and sizes follow that program's arithmetic.
 
     InputError for datasets that are missing or have changed since the file was saved, UsageError
     and FormatError for anything that cannot be read or fulfilled.
@@ -74,7 +73,7 @@ def open_blend(
     for mixture in plan.mixtures:
         if mixture.missing and not mixture.is_absent and not plan.spec.allow_empty:
             raise UsageError(
-                f"{mixture.shortfalls[0]}, or let it be left out there with {option('allow_empty')}"
+                f"{mixture.shortfalls[0]}, or leave it out there with {option('allow_empty')}"
             )
     opened = {mixture.name: _open(mixture) for mixture in plan.mixtures if mixture.portions}
     train, test = opened.pop("train"), opened.pop("test", None)
@@ -86,7 +85,7 @@ takes_settings(open_blend)
 
 def _open(mixture: Mixture) -> Samples:
     spec = mixture.spec
-    # Megatron-core would blend one dataset, too, where it has a weight and purposes share it.
+    # Megatron-core blends even one dataset, if it has a weight and train, valid and test share it.
     apart = not spec.rules.endless and (spec.valid or spec.test)
     if len(mixture.portions) == 1 and (mixture.weights is None or apart):
         return _dataset(mixture, mixture.portions[0], _size(mixture))
@@ -108,7 +107,7 @@ def _dataset(mixture: Mixture, portion: Portion, samples: int | None = None) -> 
     spec = mixture.spec
     options = {name: getattr(spec, name) for name in options_of(SampleSettings)}
     if not spec.rules.endless and mixture.name in ("train", "test"):
-        options["drop_last"] = True  # those programs keep the last one only in validation
+        options["drop_last"] = True  # other programs keep the last sample only in validation
     return GPTDataset(
         portion.dataset,
         spec.seq_length,
@@ -146,7 +145,7 @@ def _of_other_program(mixture: Mixture) -> BlendedDataset:
         _dataset(mixture, portion, count)
         for portion, count in zip(mixture.portions, request.samples, strict=True)
     ]
-    # A program without a size takes all samples of its datasets; here it is the requested number.
+    # A program without a size takes all samples of its datasets; here the number is requested.
     size = mixture.samples if request.size is None else request.size
     return BlendedDataset(datasets, request.weights.tolist(), size)
 
@@ -220,7 +219,7 @@ def index_files(
         )
     if spec.split is None:
         raise UsageError(
-            "the program's files are named by its split string: give it, such as 969,30,1"
+            "the names of the program's files contain its split string: give it, such as 969,30,1"
         )
     if spec.valid or spec.test:
         raise UsageError(

@@ -46,7 +46,7 @@ _DECIMAL = Context(prec=34)
 
 @dataclass(frozen=True)
 class Portion:
-    """The sequences ``begin`` to ``end`` of a dataset, those of one split, and their weight."""
+    """The sequences [begin, end) of a dataset in one part of the split, and their weight."""
 
     dataset: MMapIndexedDataset = field(repr=False)
     begin: int
@@ -69,7 +69,7 @@ class Portion:
         begin, end = sequences or (0, 0)
         documents = 0
         if begin < end:
-            # Not by numpy's searchsorted, which would copy a whole index if it is not aligned.
+            # Not numpy's searchsorted, which would copy the whole index if it is not aligned.
             numbers, entry = range(1, dataset.documents + 1), dataset.doc_idx.item
             first = bisect_right(numbers, begin, key=entry)
             documents = bisect_right(numbers, end - 1, key=entry) + 1 - first
@@ -78,7 +78,7 @@ class Portion:
 
     @cached_property
     def trained(self) -> int:
-        """Tokens that are trained, see ``count_trained``."""
+        """Trained tokens, see ``count_trained``."""
         return count_trained(self.dataset, self.labels, range(self.begin, self.end))
 
     @property
@@ -87,7 +87,7 @@ class Portion:
         return self.dataset.path_prefix
 
     def pieces(self, settings: Settings) -> int:
-        """The number of samples if each has one sequence, and long sequences are cut."""
+        """The number of samples if each has one sequence, or a piece of a long one."""
         if settings.packing_rules.group == 2:
             return 2 * len(pairs_in(self.begin, self.end))
         seq_length = settings.seq_length
@@ -103,7 +103,7 @@ class Portion:
 class Usage(NamedTuple):
     """The use of one portion in a mixture.
 
-    ``share`` is that of all samples, and ``samples`` their number, which is not whole, because the
+    ``share`` is its share of all samples, and ``samples`` their number, not an integer, because the
     order decides which dataset gives the last ones. ``epochs`` is how often the portion is seen.
     """
 
@@ -117,10 +117,10 @@ class Usage(NamedTuple):
 class Mixture:
     """Portions, and the share of the samples that each gives.
 
-    ``changes`` are later weights, each with the first sample for which they hold. ``requested`` is
-    the number of samples in the request; with None training has one epoch over all portions
-    together, and validation and test end when the first is used up. ``part`` is the number of the
-    part of the split, None without a split; ``missing`` are datasets without a sample.
+    ``changes`` are later weights, each with its first sample. ``requested`` is the requested number
+    of samples; with None training has one epoch over all portions together, and validation and test
+    end when the first portion is used up. ``part`` is the number of the split's part, None without
+    a split; ``missing`` are datasets without a sample.
     """
 
     name: str
@@ -163,8 +163,8 @@ class Mixture:
     def blend_weights(self, weights: Sequence[float] | None) -> list[float] | None:
         """The weights for BlendedDataset; None if each portion is to be used up once.
 
-        Weights that are shares of tokens already stay as they were given: the programs of the
-        Megatron family round their sum in their own way.
+        Weights that mean shares of tokens stay as given, because the programs of the Megatron
+        family round their sum in their own way.
         """
         if self.spec.temperature == 1 and weights is None:
             endless = self.spec.rules.endless
@@ -193,9 +193,9 @@ class Mixture:
         return longest(blend_order(self.phases, self.spec.settings.packing_rules.group), lengths)
 
     def epoch_samples(self, *portions: Portion, epochs: float = 1.0) -> int:
-        """The samples of all portions in which no token occurs more than ``epochs`` times.
+        """The number of samples in ``epochs`` epochs of all portions.
 
-        For "best_fit" it is an estimate, since that fills samples nearly to the last token.
+        For "best_fit" an estimate, which takes samples as full.
         """
         settings = self.spec.settings
         length, extra, packing = settings.seq_length, settings.extra, settings.packing_rules
@@ -228,7 +228,7 @@ class Mixture:
 
     @property
     def filled(self) -> float:
-        """About the share of all samples' tokens that is not padding."""
+        """The approximate share of tokens that are not padding."""
         settings = self.spec.settings
         if not settings.packing_rules.one_document:
             return 1.0
@@ -247,14 +247,14 @@ class Mixture:
         ]
 
     def _shares(self, weights: Sequence[float] | None) -> tuple[float, ...]:
-        """The share of the samples that each portion gives, and so of their tokens."""
+        """Each portion's share of the samples, and so of their tokens."""
         if weights is None:
             values = [self._size(portion) for portion in self.portions]
         else:
             pairs = zip(weights, self.portions, strict=True)
             values = [weight * self._size_of_weight(portion) for weight, portion in pairs]
         if self.spec.temperature != 1 and 0 < max(values) < math.inf:
-            values = [value / max(values) for value in values]  # else a power could overflow
+            values = [value / max(values) for value in values]  # else a power might overflow
         raw = [root(value, self.spec.temperature) for value in values]
         total = math.inf
         if all(map(math.isfinite, raw)):
@@ -271,17 +271,16 @@ class Mixture:
         return float(portion.pieces(settings) if alone else portion.tokens)
 
     def _size_of_weight(self, portion: Portion) -> float:
-        """What a weight of 1 stands for.
+        """How many tokens a weight of 1 stands for.
 
-        It is a token, the tokens of an average document, those of a trained token, or all of them.
+        1, the tokens of an average document, the tokens per trained token, or all tokens.
         """
         if self.spec.by == "trained":
             trained = portion.tokens if self.spec.loss == "all" else portion.trained
             if not trained:
                 raise UsageError(
-                    f"{portion.prefix}: no token of it is trained in {self.name}, so it can have "
-                    "no share of the trained tokens: leave it out, or give "
-                    f"{option('by', 'tokens')}"
+                    f"{portion.prefix}: has no trained tokens in {self.name}, so it cannot have a "
+                    f"share of them: leave it out, or give {option('by', 'tokens')}"
                 )
             return self._size(portion) / trained
         if self.spec.by == "documents":
@@ -292,7 +291,7 @@ class Mixture:
 def root(value: float, temperature: float) -> float:
     """``value ** (1 / temperature)``, computed in decimals.
 
-    C libraries round powers differently, and a blend must be the same on every machine.
+    C libraries round powers differently, but a blend must be the same on every machine.
     """
     if temperature == 1 or value == 0 or not math.isfinite(value):
         return value
@@ -339,7 +338,7 @@ class BlendPlan:
         return split | {one.name: sum(p.documents for p in one.portions) for one in self.mixtures}
 
     def warnings(self, max_epochs: float, flags: Mapping[str, str] | None = None) -> list[str]:
-        """Sentences for the user about what is probably not intended, or could not be checked.
+        """Sentences for the user about things probably not intended, or not checked.
 
         Options in them have these ``flags``, or else their names in Python.
         """
@@ -432,7 +431,7 @@ def plan_of(spec: BlendSpec) -> BlendPlan:
     parts = _parts_of_split(spec, opened)
     counts = {"test": spec.test_samples}
     for name, entries in spec.groups():
-        if name != "train":  # a set with its own datasets
+        if name != "train":  # a separate set
             portions = [_portions(entry, opened)[0] for entry in entries]
             parts[name] = _mixture(name, portions, spec, counts.get(name, spec.valid_samples))
     train, test = parts.pop("train"), parts.pop("test", None)
@@ -506,22 +505,22 @@ def _check_mixture(mixture: Mixture) -> None:
     if settings.packing_rules.needs_samples and not counted:
         weights_too = " and the weights of its datasets" if mixture.is_exhaustive else ""
         raise UsageError(
-            f"{option('packing', settings.packing)} must know how many samples {mixture.name} has: "
+            f"{option('packing', settings.packing)} needs the number of samples of {mixture.name}: "
             f"give {option(count)}=N{weights_too}"
         )
     if mixture.samples > MOST:
         raise UsageError(f"{mixture.name} is {mixture.samples:.3g} samples, expected 2^62 or fewer")
     if mixture.samples < 1:
         raise UsageError(
-            f"{mixture.name} is less than one sample of {spec.seq_length:,} tokens, its datasets "
-            f"have {mixture.tokens:,}: give it more data, tokens or epochs, shorten the sequence "
-            f"length, or say with {option(count)}=N how many it has"
-            f"{'' if mixture.name == 'train' else ', 0 for none'}"
+            f"{mixture.name} is less than one sample of {spec.seq_length:,} tokens (its datasets "
+            f"have {mixture.tokens:,}): give it more data, tokens or epochs, shorten the "
+            "sequence length, or give its number of samples with "
+            f"{option(count)}=N{'' if mixture.name == 'train' else ', 0 for none'}"
         )
     counted = mixture.name == "train" or mixture.requested is not None
     if not spec.rules.endless and not counted and mixture.blend_weights(mixture.weights):
         raise UsageError(
-            f"the order {spec.order} must know how many samples a blend with weights has: "
+            f"the order {spec.order} needs the number of samples of a blend with weights: "
             f"give {count}=N, 0 for none"
         )
 
@@ -574,23 +573,23 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
 def cap_epochs(plan: BlendPlan, most: float) -> BlendPlan:
     """The plan with weights by which training sees no dataset more than ``most`` times.
 
-    What a dataset gives less than requested, the others give more, in proportion to their shares.
-    The new weights are shares of tokens for this number of samples, and a longer run keeps them:
-    another cap is another plan. UsageError if all datasets together have too few tokens, and for a
-    plan with a schedule.
+    The other datasets make up for it, in proportion to their shares. The new weights are shares of
+    tokens for this number of samples; a longer run keeps them, and needs a new plan for another
+    cap. UsageError
+    if all datasets together have too few tokens, and for a plan with a schedule.
     """
     train, spec = plan.train, plan.spec
     if not most > 0:
         raise UsageError(f"{option('cap_epochs')} is {most}, expected a number above 0")
     if train.changes:
         raise UsageError(
-            f"{option('cap_epochs')} needs one set of weights, and this has a schedule"
+            f"{option('cap_epochs')} needs one set of weights, but the blend has a schedule"
         )
     usage, total = train.usage, train.samples
     room = [most * one.samples / one.epochs / total for one in usage]  # as shares of all samples
     if math.fsum(room) < 1:
         raise UsageError(
-            f"{option('cap_epochs')} is {most:g}, and {total:,} samples are "
+            f"{option('cap_epochs')} is {most:g}, but {total:,} samples are "
             f"{total * spec.seq_length / train.tokens:.3g} epochs of all datasets: ask for at most "
             f"{int(total * math.fsum(room)):,} samples"
         )

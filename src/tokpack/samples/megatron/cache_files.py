@@ -1,8 +1,7 @@
-"""Index files of other programs, under their own names, so that their jobs find them.
+"""Index files of other programs, under the names that their jobs look for.
 
-A name contains the request of the program, mostly as an MD5. The program uses a file with the right
-name without checking its content; ``add_extra_token``, ``drop_last`` and the data are not part of
-any name.
+A name contains the program's request, mostly as an MD5. The program trusts a file with the right
+name: the data, ``add_extra_token`` and ``drop_last`` are not part of any name.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ _OLD_NAMES = {
 class IndexRequest:
     """The request of a program for its datasets.
 
-    ``paths`` are the datasets' prefixes exactly as the program is given them; ``weights`` those of
-    its blend, None without. ``samples`` are the numbers that it requests for training, validation
-    and test, None for one epoch. ``split`` is its split string. ``tokenizer`` is the
-    ``unique_identifiers`` of Megatron-core's tokenizer. ``order`` is the program, one of WRITABLE.
+    ``paths`` are the datasets' prefixes exactly as given to the program; ``weights`` those of its
+    blend, or None. ``samples`` are the numbers requested for training, validation and test, None
+    for one epoch. ``split`` is its split string. ``tokenizer`` is the ``unique_identifiers`` of
+    Megatron-core's tokenizer. ``order`` is the program, one of WRITABLE.
     """
 
     paths: tuple[str, ...]
@@ -80,17 +79,21 @@ class IndexRequest:
                 f"{', '.join(WRITABLE)}"
             )
         if self.order in ("neox", "bigscience") and (self.weights or len(self.paths) > 1):
-            raise UsageError(f"{self.order} keeps no blend: name one dataset, without a weight")
+            raise UsageError(
+                f"{self.order} writes no files of blends: name one dataset, without a weight"
+            )
         if self.order == "microsoft" and self.weights is None and len(self.paths) > 1:
-            raise UsageError("microsoft blends with weights only: give each dataset one")
+            raise UsageError("microsoft needs weights for a blend: give each dataset one")
         if self.order in CORE and self.order != "megatron-0.4" and self.tokenizer is None:
             raise UsageError(
                 "the names of Megatron-core's files depend on its tokenizer: give its "
-                f"unique_identifiers with {option('tokenizer_ids')}, which a description.txt of "
-                "your runs has"
+                f"unique_identifiers with {option('tokenizer_ids')}; they are in the "
+                "description.txt files of your runs"
             )
         if len(self.samples) != len(PARTS):
-            raise UsageError("samples are those of train, valid and test, None for one epoch")
+            raise UsageError(
+                "samples must be three numbers, of train, valid and test; None for one epoch"
+            )
 
 
 @dataclass(frozen=True)
@@ -114,11 +117,11 @@ def write_index_files(
 ) -> Iterator[IndexFiles]:
     """Write the files that the program will look for, one dataset or blend at a time.
 
-    ``datasets`` are those of ``request.paths``, opened here. ``folder`` is its cache folder; NeoX
-    and BigScience have none, and look for their files in the folder of the dataset: then the last
-    part of the name counts. A file appears whole or not at all, the description last. An existing
-    file with other bytes is replaced only with ``overwrite``, an input never: the datasets' files,
-    and those that ``inputs`` names. UsageError for a request that leaves nothing, OutputError.
+    ``datasets`` are those of ``request.paths``, opened. ``folder`` is the program's cache folder;
+    NeoX and BigScience have none, and look for files beside the dataset, by the last part of its
+    name. A file appears whole or not at all, the description last. An existing file with other
+    bytes is replaced only with ``overwrite``; inputs, which are the datasets' files and ``inputs``,
+    never are. UsageError for a request that leaves nothing, OutputError.
     """
     files = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
     read = (*inputs, *files)
@@ -173,7 +176,7 @@ class _Writer:
         if limits is None:
             raise UsageError(
                 f"{request.paths[number]}: split {request.split!r} leaves nothing for "
-                f"{self._part}; with this the program does not come to an end"
+                f"{self._part}; the program would loop forever"
             )
         length, extra = request.seq_length, int(request.add_extra_token)
         data = OrderInput(dataset.sizes, *limits, length, extra, request.seed, dataset.fingerprint)
@@ -290,13 +293,13 @@ class _Writer:
 
 
 def _check_counts(datasets: Any, samples: Sequence[int], request: IndexRequest) -> None:
-    """Raise UsageError if a blend takes more of a dataset than it has; the program stops, too."""
+    """Raise UsageError if a blend needs more of a dataset than it has; the program stops too."""
     taken = np.bincount(datasets, minlength=len(samples)).tolist()
     for path, count, had in zip(request.paths, taken, samples, strict=True):
         if count > had:
             raise UsageError(
-                f"{path}: the blend takes {count} samples of it, which has {had}: raise surplus, "
-                f"which is {request.surplus}, here and in the program"
+                f"{path}: the blend needs {count} samples of it, but it has {had}: raise surplus, "
+                f"now {request.surplus}, here and in the program"
             )
 
 

@@ -29,19 +29,19 @@ class NeoxPackedOrder(Order):
     - "pack_until_overflow": shuffled sequences, as many in a row as fit into ``seq_length`` + 1
     - "unpacked": one sequence a sample, in the order of the dataset
 
-    Both also read the first token of the next sample's first sequence where there is room, and cut
-    off what is beyond ``seq_length`` + 1 (NeoX's ``allow_chopped``). With ``labels``, which
-    "unpacked" needs, a sequence is left out whose labels are all -100 as far as they are read.
+    Both also read the first token of the next sample's first sequence if there is room, and cut off
+    tokens beyond ``seq_length`` + 1 (NeoX's ``allow_chopped``). With ``labels``, which "unpacked"
+    needs, sequences are left out if all labels that would be read are -100.
 
-    The last sample of "pack_until_overflow" has no next one: there NeoX fails, and goes on with the
-    first sample of the shuffled order, as this does. Where the next sequence is empty NeoX reads a
-    token of the one behind it; this order reads none.
+    The last sample of "pack_until_overflow" has no next one: NeoX fails there, and continues with
+    the first sample of the shuffled order, as does this. If the next sequence is empty NeoX reads a
+    token of the one after it; this order reads none.
 
     - ``document_index`` int64: sequences, one sample after another
-    - ``sample_index`` int64 [num_samples + 1, 2]: where in it samples begin, and 0
+    - ``sample_index`` int64 [num_samples + 1, 2]: where samples begin in it, and 0
     - ``shuffle_index`` int64 [num_samples]: the sample that comes k-th
 
-    UsageError where NeoX itself would stop with an error.
+    UsageError if NeoX itself would stop with an error.
     """
 
     # It is ``joined``: NeoX has a loss for the label that leads from one document to the next.
@@ -103,9 +103,7 @@ class NeoxPackedOrder(Order):
         return np.concatenate([np.empty((0, 3), np.int64), *rows]), counts
 
     def _pack(self, documents: Iterator[int]) -> tuple[list[int], list[int]]:
-        """The documents, and the first one of each sample among them; the last number begins no
-        sample.
-        """
+        """The documents, and the index among them where each sample begins, then the end."""
         sequences: list[int] = []
         begins: list[int] = []
         filled = 0
@@ -125,8 +123,8 @@ def _in_turn(
 ) -> Iterator[int]:
     """The documents with a label that counts among the first ``read``, pass after pass.
 
-    As in NeoX the order of the last pass is shuffled again for the next; without ``random`` it is
-    that of the dataset.
+    As in NeoX, each pass shuffles the order of the last one again; without ``random`` it is the
+    dataset's order.
     """
     count = len(lengths)
     usable = np.ones(count, np.bool_)
@@ -135,7 +133,7 @@ def _in_turn(
             of_document = labels.get(number, 0, min(read, length))
             usable[number] = (of_document != _IGNORED).any()
     if not usable.any():
-        raise UsageError(f"all labels of {count} sequences are {_IGNORED}: there is no sample")
+        raise UsageError(f"all labels of {count} sequences are {_IGNORED}: there are no samples")
     order = np.arange(count)
     while True:
         if random is not None:

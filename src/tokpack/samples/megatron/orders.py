@@ -1,7 +1,7 @@
 """The orders of the Megatron family, equal to what those programs build, array by array.
 
-They are for continuing or reproducing a run. All counts are integers of 64 bits: where a program's
-own count overflows or is rounded, the correct value is used here.
+They are for continuing or reproducing runs. All counts are 64-bit integers: if a program's own
+count overflows or is rounded, the correct value is used here.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 _UINT32_MAX = 2**32 - 1
 _INT32_MAX = 2**31 - 1
-_ROWS = 1 << 19  # of the sample index, made at a time
+_ROWS = 1 << 19  # rows of the sample index made at a time
 _ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])  # as defined in the native core
 
 
 @dataclass(frozen=True, slots=True)
 class IndexKey:
-    """All that decides the arrays, besides the lengths of the sequences of ``data``."""
+    """Everything that determines the arrays, besides the sequence lengths of ``data``."""
 
     data: OrderInput
     epochs: int
     samples: int
     partial: bool  # whether the last sample is shorter than the others
-    apart: int  # samples before a last epoch that is shuffled separately; 0 without one
+    apart: int  # samples before a last epoch that is shuffled separately, or 0
     wide: bool  # the sample index is int64
 
     @property
@@ -70,10 +70,12 @@ def megatron_index_key(
     rules = flavour_named(flavour)
     begin, end, seq_length, extra = data.begin, data.end, data.seq_length, data.extra
     if not 0 <= begin < end <= len(data.lengths):
-        raise UsageError(f"sequences {begin} to {end} of {len(data.lengths)}: there is none in it")
+        raise UsageError(
+            f"sequences {begin} to {end} of {len(data.lengths)}: expected at least one"
+        )
     if end > _INT32_MAX:
         raise UsageError(
-            f"{end} sequences: these orders number them with 31 bits; use "
+            f"{end} sequences: these orders number sequences with 31 bits; use "
             f"{option('order', 'stateless')}"
         )
     if seq_length < 1:
@@ -81,10 +83,10 @@ def megatron_index_key(
     if num_samples is not None and num_samples < 0:
         raise UsageError(f"{num_samples} samples: ask for 0 or more")
     if not 0 <= data.seed <= _UINT32_MAX:
-        raise UsageError(f"seed {data.seed}: these orders know 0 to {_UINT32_MAX}")
+        raise UsageError(f"seed {data.seed}: expected 0 to {_UINT32_MAX} in this order")
     tokens = data.tokens
     if tokens == 0:
-        raise UsageError(f"sequences {begin} to {end} have no tokens: there is no sample in it")
+        raise UsageError(f"sequences {begin} to {end} have no tokens, so there are no samples")
     epochs = 1
     if num_samples is not None:
         epochs = max(1, -(-(num_samples * seq_length + extra) // tokens))
@@ -98,8 +100,8 @@ def megatron_index_key(
         wanted = num_samples - before
         if wanted > in_epoch + rules.last_epoch_slack:
             raise UsageError(
-                f"{num_samples} samples of {seq_length} tokens need {wanted} of a last epoch that "
-                f"has {in_epoch} by {rules.name}'s count, with which it stops; ask for one fewer"
+                f"{num_samples} samples of {seq_length} tokens need {wanted} from the last epoch, "
+                f"but {rules.name} counts {in_epoch} there, and would stop; ask for one fewer"
             )
         if wanted < int(rules.last_epoch_share * in_epoch):
             apart = before
@@ -114,10 +116,10 @@ def megatron_index_key(
 
 
 def build_parts(key: IndexKey) -> Iterator[ChunkedArray]:
-    """The document_index, sample_index and shuffle_index, each made when it is taken.
+    """The document_index, sample_index and shuffle_index, each made on demand.
 
-    This takes six bytes of memory for each entry of the document index, and a part of the rest at a
-    time.
+    Takes six bytes of memory for each entry of the document index, and little for the others, which
+    are made in parts.
     """
     random = _core.RandomState(key.data.seed)
     entries = _shuffled_entries(key, random).view(_ENTRY)
@@ -212,7 +214,7 @@ _WITHOUT_NEGATIVE_OFFSETS = ("megatron", "megatron-0.10")  # these programs asse
 
 
 class MegatronOrder(Order):
-    """The samples of some sequences in the order of ``flavour``, for which ``key`` was made.
+    """The samples of some sequences in the order of ``flavour``, with its ``key``.
 
     - ``document_index`` int32 [epochs * (end - begin)]: sequences, shuffled
     - ``sample_index`` [samples + 1, 2], int32 or int64: position in it, offset in tokens
@@ -238,20 +240,19 @@ class MegatronOrder(Order):
         self.document_index: npt.NDArray[np.int32] = arrays["document_index"]
         self.sample_index = arrays["sample_index"]
         self.shuffle_index = arrays["shuffle_index"]
-        self.samples = len(self.shuffle_index)  # NeoX says one fewer, and reads the last one too
+        self.samples = len(self.shuffle_index)  # NeoX reports one fewer, but reads the last too
         if self.flavour in _WITHOUT_NEGATIVE_OFFSETS and int(self.sample_index[-1, 1]) < 0:
             raise UsageError(
-                "the last sample ends behind an empty sequence, with which Megatron-core stops: "
+                "the last sample ends after an empty sequence, where Megatron-core stops: "
                 f"use {option('drop_last', True)}, another seed, or a split that ends elsewhere"
             )
 
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """Where the tokens of samples lie: all rows, and int64 [B], how many each sample has.
 
-        The numbers of tokens of a sample's rows, which can be 0, add up to ``seq_length + 1``, or
-        ``seq_length`` without the extra token; to less in a kept last sample. IndexError for a
-        sample that does not exist, FormatError where the arrays, which may come from a file, are
-        out of range.
+        The token counts of a sample's rows, which may be 0, add up to ``seq_length + 1``, or
+        ``seq_length`` without the extra token; less in a kept last sample. IndexError for a missing
+        sample, FormatError if the arrays, which may come from a file, are out of range.
         """
         numbers = np.asarray(samples, np.int64)
         if self._listed is None:
@@ -272,9 +273,9 @@ class MegatronOrder(Order):
 class BlendRequest:
     """What a blend asks of its datasets.
 
-    ``weights`` float64 [n] are normalised; ``samples`` is how many each dataset is asked for, as
-    ``num_samples`` of its MegatronOrder. ``size`` is the blend's own number of samples; None where
-    it is all that the datasets came to have.
+    ``weights`` float64 [n] are normalised; ``samples`` are requested of each dataset, as
+    ``num_samples`` of its MegatronOrder. ``size`` is the blend's own number of samples, or None for
+    all that the datasets have.
     """
 
     weights: npt.NDArray[np.float64]
@@ -291,15 +292,15 @@ def blend_request(
 ) -> BlendRequest:
     """How ``flavour`` shares ``num_samples`` among datasets with these weights.
 
-    ``surplus`` is Megatron-core's ``mid_level_dataset_surplus``: how much more than its share each
-    dataset is asked for. UsageError for weights that are not finite and above zero.
+    ``surplus`` is Megatron-core's ``mid_level_dataset_surplus``: how much more than its share is
+    requested of each dataset. UsageError for weights that are not finite and above zero.
     """
     rules = flavour_named(flavour)
     if num_samples < 0:
         raise UsageError(f"{num_samples} samples: ask for 0 or more")
     shares = normalise(weights)
     if rules.blend_sums_in_python:
-        total = sum(weights)  # rounds otherwise than numpy's sum
+        total = sum(weights)  # rounded differently by numpy's sum
         shares = normalise([weight / total for weight in weights])
     if rules.blend_size == "targets":
         targets = [int(np.ceil(num_samples * share)) for share in shares]
@@ -320,10 +321,10 @@ def megatron_blend(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """The dataset of each sample of a blend [size], and the number of the sample in that dataset.
 
-    ``weights`` are those of a BlendRequest, or the datasets' numbers of samples: with ``size`` as
-    weights, and without one as limits, each used up exactly. The first array is int16 or uint8, as
-    in ``flavour``. ``fused`` gives the order of builds for ARM processors, whose compilers contract
-    a multiply and a subtraction, which breaks ties otherwise.
+    ``weights`` are those of a BlendRequest, or the datasets' numbers of samples: weights if there
+    is a ``size``, else limits that are used up exactly. The first array is int16 or uint8, as in
+    ``flavour``. ``fused`` is the order of builds for ARM, whose compilers fuse a multiply and a
+    subtraction, so that ties break differently.
     """
     rules = flavour_named(flavour)
     shares = normalise(weights)
@@ -345,7 +346,7 @@ def megatron_blend(
 
 
 def normalise(weights: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Weights divided by their sum, as the programs do; UsageError for any that cannot work."""
+    """Weights divided by their sum, as the programs do. UsageError for invalid ones."""
     values = np.array(weights, np.float64)
     if values.ndim != 1 or len(values) == 0:
         raise UsageError("a blend needs one weight for each dataset, and at least one dataset")

@@ -54,9 +54,9 @@ def make_order(
     if settings.packing_rules.order == "neox":
         if begin > 0:
             raise UsageError(
-                f"with {option('packing', settings.packing)} NeoX counts sequences from "
-                f"the first of the file, so instead of {begin} to {end} it would read some of the "
-                "training part: give this part a dataset of its own"
+                f"with {option('packing', settings.packing)} NeoX counts sequences from the "
+                f"beginning of the file, so instead of {begin} to {end} it would read training "
+                "data: give this part a dataset of its own"
             )
         assert settings.samples is not None  # as Settings have checked
         return NeoxPackedOrder(data, settings.samples, packing=settings.packing, labels=labels)

@@ -1,8 +1,8 @@
 """Documents packed into samples, each whole if it fits: best-fit, or one document a sample.
 
-Which documents share a sample is the same in all epochs; the order of the samples differs. Two
-bytes a document are stored: its place in a window of documents, sample after sample. Everything
-else is computed from the lengths.
+The same documents share a sample in all epochs; only the order of samples differs. Stored are two
+bytes per document: its place in a window of documents, sample by sample. Everything else is
+computed from the lengths.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _WINDOWS, _SAMPLES = 2, 3  # purposes of permutations; the stateless order has 0
 class PackingStats:
     """The result of packing the sequences of a dataset.
 
-    ``tokens`` are all of them, ``left_out`` those of sequences, or ends of sequences, with fewer
-    than two tokens, in which there is nothing to predict. ``pieces`` have ``placed`` tokens: where
-    a sequence is cut, one token is in both pieces, as label and as input. ``labels`` are the tokens
-    predicted from the tokens before. ``padding`` is the rest of the samples. ``cut`` sequences are
-    longer than a sample, ``short`` ones have fewer than two tokens. Of the ``cut`` ones
-    ``untrained`` have no trained token in their sample; this is counted only for pairs.
+    ``tokens`` are all tokens; ``left_out`` are in sequences, or rests of sequences, with fewer than
+    two tokens, where there is nothing to predict. ``pieces`` have ``placed`` tokens: where a
+    sequence is cut, one token is in both pieces, as label and as input. ``labels`` are predicted
+    tokens, ``padding`` the rest of the samples. ``cut`` sequences are longer than a sample,
+    ``short`` ones have fewer than two tokens. ``untrained`` of the ``cut`` ones have no trained
+    token in their sample, counted only for pairs.
     """
 
     samples: int
@@ -65,12 +65,11 @@ class PackedOrder(EpochOrder):
     ``k * seq_length`` on. So with ``extra`` 1 each token except the first of a sequence is a label
     exactly once in an epoch.
 
-    ``packing`` is "best_fit": within windows of 32,768 sequences in random order the longest
-    piece goes first, to the sample with the least room that it fits in; or "document": one piece a
-    sample. With a ``cache`` the arrays are mapped from a file, and ``cached`` says which; else they
-    are built in memory.
+    ``packing`` is "best_fit": in windows of 32,768 sequences in random order, the longest piece
+    goes first, into the fullest sample that has room; or "document": one piece per sample. With a
+    ``cache`` the arrays are mapped from the file ``cached``; else they are built in memory.
 
-    ``stored_bytes`` is the size of the arrays. UsageError where no sequence has two tokens.
+    ``stored_bytes`` is the size of the arrays. UsageError if no sequence has two tokens.
     """
 
     joined = False
@@ -120,7 +119,7 @@ class PackedOrder(EpochOrder):
             )
         except ValueError as error:
             where = None if self.cached is None else self.cached.path
-            raise FormatError(f"{where}: {error}: delete it, and it is built again") from error
+            raise FormatError(f"{where}: {error}: delete it to build it again") from error
         self.stored_bytes = sum(array.nbytes for array in arrays.values())
         self.samples = samples = len(self._packing)
         if self.samples == 0:
@@ -144,12 +143,12 @@ class PackedOrder(EpochOrder):
         return self._packing.locate_many(self._orders[epoch].many(places))
 
     def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
-        order = self._orders[0]  # any epoch will do: samples have the same documents in all
+        order = self._orders[0]  # any epoch: samples have the same documents in all
         stored = [order.at(number) for number in Order.find(self, sequences, self.samples)]
         return lambda epoch: map(self._orders[epoch].inverse, stored)
 
 
-# Pairs of documents, a chosen and a rejected answer, are two samples that follow each other.
+# Pairs of documents, a chosen and a rejected answer, become two consecutive samples.
 
 _PAIRS = 7  # the purpose of a permutation; the other orders have 0 to 6
 
@@ -173,7 +172,7 @@ class PairOrder(EpochOrder):
         pairs = pairs_in(data.begin, data.end)
         if not pairs:
             raise UsageError(
-                f"sequences {data.begin} to {data.end}: no pair, which are sequences 2i and 2i + 1"
+                f"sequences {data.begin} to {data.end}: there is no pair of sequences 2i and 2i + 1"
             )
         self._first = 2 * pairs.start
         self._lengths = data.lengths

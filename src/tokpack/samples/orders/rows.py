@@ -1,4 +1,4 @@
-"""The interface of every order: the places of the tokens of samples."""
+"""The interface of orders: where the tokens of samples are."""
 
 from __future__ import annotations
 
@@ -62,12 +62,11 @@ _CHUNK = 1 << 16  # how many samples ``find`` locates at a time
 
 
 class Order(ABC):
-    """Tells where the tokens of every sample lie.
+    """Says where the tokens of every sample are.
 
-    ``tokens`` are those of the chosen part, ``samples`` the samples of an epoch (in the orders of
-    other programs, of all epochs). ``joined``: the pieces of a sample are one running text;
-    otherwise they are separate documents, and a label that would lead from one to the next does not
-    count.
+    ``tokens`` are those of the chosen part, ``samples`` the samples of an epoch (in orders of other
+    programs, of all epochs). ``joined``: the pieces of a sample are one running text; otherwise
+    they are separate documents, and the label between two of them does not count.
     """
 
     tokens: int
@@ -85,11 +84,10 @@ class Order(ABC):
         """
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Those of the first ``samples`` samples, of as many as there are, that have tokens of any
-        of ``sequences``, in order.
+        """The numbers of the samples below ``samples`` with tokens of ``sequences``, in order.
 
-        Here every sample is located, which takes some tenths of a microsecond each; an order with
-        an inverse computes them by that.
+        Here every sample is located, in some tenths of a microsecond; an order with an inverse
+        computes them directly.
         """
         samples = min(samples, self.samples)
         for begin in range(0, samples, _CHUNK):
@@ -103,7 +101,7 @@ class Order(ABC):
 
 
 T = TypeVar("T")
-KEPT = 2  # epochs, since a batch may have samples of one and of the next
+KEPT = 2  # epochs: a batch may span two
 
 
 class Epochs(Generic[T]):
@@ -111,7 +109,7 @@ class Epochs(Generic[T]):
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self._make = make
-        self._kept: dict[int, T] = {}  # replaced and never changed: other threads may be reading it
+        self._kept: dict[int, T] = {}  # never changed, only replaced: other threads may read it
 
     def __getitem__(self, epoch: int) -> T:
         kept = self._kept
@@ -136,7 +134,7 @@ class EpochOrder(Order):
         0; the numbers add up to ``seq_length + extra``, or less if samples are padded.
         """
         if sample < 0:
-            raise IndexError(f"sample {sample}: they are counted from 0")
+            raise IndexError(f"sample {sample}: samples are numbered from 0")
         rows = self._locate_one(*divmod(sample, self.samples))
         if self._begin:
             rows[:, 0] += self._begin
@@ -152,7 +150,7 @@ class EpochOrder(Order):
             return np.empty((0, 3), np.int64), np.empty(0, np.int64)
         lowest = int(numbers.min())
         if lowest < 0:
-            raise IndexError(f"sample {lowest}: they are counted from 0")
+            raise IndexError(f"sample {lowest}: samples are numbered from 0")
         epoch = lowest // self.samples
         if int(numbers.max()) < (epoch + 1) * self.samples:
             rows, counts = self._locate_in(epoch, numbers - epoch * self.samples)

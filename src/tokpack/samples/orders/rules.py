@@ -1,4 +1,4 @@
-"""The rules by which orders and packings differ: no other module tests the name of one."""
+"""How orders and packings differ; no other module tests their names."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ PackingName = Literal["none", "best_fit", "document", "pairs", "pack_until_overf
 class OrderRules:
     """The rules of an order of tokpack; those of other programs are a Flavour.
 
-    - ``endless``: there is a sample k for every k, and it is the same whatever number of samples is
-      asked for. So weights may change on the way, nothing is stored without packing, samples are
-      whole, and each lies in one epoch. In the others the number of samples decides them, there
-      may be a shorter last one, and a sample may go on in the next epoch.
+    - ``endless``: there is a sample k for every k, whatever number of samples is requested. So
+    weights may
+      change during a run, nothing is stored without packing, samples are full, and each is in one
+      epoch. In the other orders samples depend on their number, the last may be shorter, and a
+      sample may continue in the next epoch.
     - ``split_rule``: how a split string is rounded, as in ``parse_split``
     - ``takes_pad_id``: whether tokens equal to ``pad_id`` are masked
     """
@@ -53,8 +54,8 @@ class Flavour(OrderRules):
 
     - ``last_epoch_share``: the last epoch is shuffled by itself when the run needs less than this
       share of it; 0 for never
-    - ``last_epoch_slack``: how many samples of the last epoch the run may need beyond the number
-      that the program computes; with more it stops
+    - ``last_epoch_slack``: how many more samples of the last epoch a run may need than the program
+      computes, before it stops
     - ``wide``: when the sample index is int64: where a number "needs" it, where it has so many
       "rows", or "always"
     - ``blend_size``: the samples of a blend: the sum of the "targets" of its datasets, of what they
@@ -101,9 +102,9 @@ class PackingRules:
 
     - ``order``: the order that it goes with; None for any
     - ``one_document``: a sample has one sequence, or a piece of one
-    - ``counted``: the lengths alone tell how many samples there are
-    - ``needs_samples``: their number decides them, and so must be given
-    - ``group``: so many samples in a row belong together, from a multiple of it on
+    - ``counted``: the number of samples follows from the lengths alone
+    - ``needs_samples``: samples depend on their number, which must be given
+    - ``group``: this many consecutive samples belong together, beginning at a multiple of it
     """
 
     order: str | None

@@ -1,8 +1,8 @@
 """The stateless order: sample k is a pure function of the dataset, the settings and k.
 
-Every epoch puts the sequences into a new order, cuts their tokens into samples and takes the
-samples in a new order. Nothing is stored: both orders are permutations that can be computed at any
-place, and sums of the permuted lengths are kept for every 64th sequence.
+Every epoch shuffles the sequences, cuts their tokens into samples, and shuffles the samples. No
+order is stored: both are permutations that can be computed at any place; only sums of the permuted
+lengths are kept in memory, for every 64th sequence.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class StatelessOrder(EpochOrder):
         def begins(number: int) -> int:
             return place_of(int(documents.locate(number)[0, 0]))
 
-        # The first sequences of samples have ascending places; the sample before may end here, too.
+        # First sequences of samples have ascending places; the sample before may end here too.
         first = max(bisect_left(range(self.samples), place, key=begins) - 1, 0)
         for number in range(first, self.samples):
             rows = documents.locate(number)
@@ -91,13 +91,12 @@ class StatelessOrder(EpochOrder):
                 yield number
 
 
-# The order of blocks is a stateless order in which consecutive samples lie close together.
+# The order of blocks is a stateless order in which consecutive samples are close together.
 #
-# The sequences are cut into blocks of about half a million tokens. Every epoch puts the blocks into
-# a new order and cuts that into windows. The sequences of a window are put into a new order, the
-# tokens of all windows are joined and cut into samples, and the samples that begin in a window are
-# taken in a new order. So a dataset on a store is read in whole blocks, those of one window at a
-# time.
+# Sequences are grouped into blocks of about half a million tokens. Every epoch shuffles the blocks
+# and groups them into windows. The sequences of a window are shuffled, the tokens of all windows
+# are joined and cut into samples, and the samples that begin in a window are shuffled. So a dataset
+# on a store is read in whole blocks, one window at a time.
 
 BLOCK_TOKENS = 1 << 19  # 1 MiB of uint16
 WINDOW_BLOCKS = 256
@@ -158,7 +157,7 @@ class BlockOrder(EpochOrder):
     def _locate_in(self, epoch: int, places: Int64s) -> tuple[Rows, Counts]:
         parts, owners = zip(*self._runs(epoch, places), strict=True)
         owner = np.concatenate(owners)
-        # The tokens of a sample in the next window follow those in its own.
+        # A sample's tokens in the next window follow those in its own.
         rows = np.concatenate(parts)[np.argsort(owner, kind="stable")]
         return rows, np.bincount(owner, minlength=len(places))
 
@@ -185,7 +184,7 @@ class BlockOrder(EpochOrder):
         sums = np.concatenate([[0], np.cumsum(np.diff(self._before)[blocks])])
         tokens = sums[self._edges]
         samples = np.minimum(-(-tokens // self._data.seq_length), self.samples)
-        samples[-1] = self.samples  # tokens that are left at the end begin no sample
+        samples[-1] = self.samples  # no sample begins in the rest at the end
         return _Epoch(blocks, tokens, samples)
 
     def _window(self, number: int) -> _Window:
@@ -205,7 +204,7 @@ class BlockOrder(EpochOrder):
         return _Window(sequences, ends, order, samples)
 
     def _runs(self, epoch: int, places: Int64s) -> Iterator[tuple[Rows, Int64s]]:
-        """The rows of the samples at ``places``, and for each row the place to which it belongs."""
+        """The rows of the samples at ``places``, and the place of each row."""
         layout, first = self._epochs[epoch], epoch * self._windows_each
         cut = np.empty_like(places)
         for window, here, inside in by_part(layout.samples, places):

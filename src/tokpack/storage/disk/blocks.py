@@ -1,8 +1,8 @@
 """Checksums of a file's blocks, which several processes can compute and check at the same time.
 
 The checksum of a file is the XXH3-128 of the XXH3-64 of its blocks of 1 MiB, as 8 bytes each, big
-endian, in order. If a range of bytes begins or ends inside a block, its checksum for this block is
-that of its share.
+endian, in order. A range that begins or ends inside a block has, for that block, the
+checksum of its share.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class BlockSums:
     """The checksums of a range of bytes that begins at offset ``at`` of a file, added in order."""
 
     def __init__(self, at: int = 0) -> None:
-        self.at = at  # the offset behind the last byte that was added
+        self.at = at  # the offset after the last byte added
         self._sums = bytearray()
         self._state = xxhash.xxh3_64()
         self._open = False

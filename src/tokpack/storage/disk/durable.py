@@ -1,9 +1,8 @@
 """Files that appear whole and durable, or not at all. Only this module writes, syncs and renames.
 
-A file is written beside its final name, with an ending that nobody else uses. It is synced, then
-renamed, then its folder is synced. So after a crash or a power loss there is the whole old file or
-the whole new one under a name. An unfinished file with the other ending is replaced by the next
-writer of the same name.
+A file is written beside its final name, with an ending of our own. It is synced, then renamed, then
+its folder is synced. So after a crash or power loss there is either the whole old file or the whole
+new one. A leftover unfinished file is replaced by the next writer of the same name.
 """
 
 from __future__ import annotations
@@ -52,11 +51,12 @@ def cannot_read(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _failure(path: str, error: OSError) -> OutputError:
-    # Made here, because an error in a local variable of the frame that raises it is a cycle: error,
-    # traceback, frame. It would keep open files alive until the garbage collector runs.
+    # The error is made in a function of its own: held by a local variable of the frame that raises
+    # it, it would be a cycle (error, traceback, frame) that keeps files open until garbage is
+    # collected.
     failure = OutputError(f"cannot write {path}: {error.strerror or error}")
     failure.errno = error.errno
-    if failure.no_space or error.errno == errno.EIO:  # it is the machine that failed
+    if failure.no_space or error.errno == errno.EIO:  # the machine failed
         failure.exit_code = 2
     return failure
 
@@ -71,13 +71,13 @@ def replace_file(
 
 
 def create_file(path: str, content: bytes) -> bool:
-    """Write a new file, whole and durably. Returns False if there is one of this name already.
+    """Write a new file, whole and durably. Returns False if the name is taken.
 
-    If several programs do so at the same time, on any machines, exactly one of them succeeds; on a
-    file system without hard links this is not certain. Raises OutputError.
+    If several programs try at the same time, on any machines, exactly one succeeds; without hard
+    links on the file system this is not certain. Raises OutputError.
     """
-    # A link fails if the name is taken, which a rename does not. The random name keeps the
-    # unfinished files of two programs apart.
+    # A link fails if the name is taken, a rename would not. The random name keeps the unfinished
+    # files of several programs apart.
     beside = f"{path}.{os.urandom(4).hex()}"
     with AtomicFiles() as staged:
         staged.write(beside, [content])
@@ -107,8 +107,8 @@ def replace_json(path: str | os.PathLike[str], value: Any, *, fsync: bool = True
 class AtomicFiles:
     """New files that get their names together. A context, which removes files without a name.
 
-    If two programs write the same name at the same time, the second replaces the unfinished file of
-    the first, which notices that when it commits, and fails.
+    If two programs write the same name at the same time, the second replaces the first one's
+    unfinished file, and the first notices this when it commits, and fails.
     """
 
     def __init__(self) -> None:
@@ -148,17 +148,16 @@ class AtomicFiles:
     def commit(self, stale: Iterable[str] = (), *, fsync: bool = True) -> None:
         """Sync the files, remove the ``stale`` ones, then rename the files in order of creation.
 
-        So the last one created, a manifest for instance, appears only when all others have their
-        names. Without ``fsync`` the result is as atomic, but a power loss may take it. After an
-        error no new file stays, so that nobody takes a part for the whole; only if all have their
-        names, and the last sync failed, do those stay that replaced an old file. Raises
-        OutputError.
+        So the last one created, such as a manifest, appears only after all others. Without
+        ``fsync`` the result is just as atomic, but may not survive a power loss. After an error all
+        new files are removed, so that nobody takes a part for the whole; only if all were renamed,
+        and the last sync failed, those that replaced an old file stay. Raises OutputError.
         """
         self.seal(fsync=fsync)
         for path in self._files:
             if not self.owns(path):
                 raise OutputError(
-                    f"{path}{UNFINISHED}: another program writes or removed it: "
+                    f"{path}{UNFINISHED}: another program is writing it or has removed it: "
                     "write to another name"
                 )
         new = [path for path in self._files if not os.path.lexists(path)]
@@ -182,10 +181,10 @@ class AtomicFiles:
 
     @contextmanager
     def _named_together(self) -> Iterator[None]:
-        """Write a note beside the last file of those that are about to get their names.
+        """Write a note beside the last of the files that are about to be renamed.
 
-        If the process is killed among the renames, ``replaceable.remove_partial`` knows by the note
-        which files are only a part.
+        If the process is killed between renames, ``replaceable.remove_partial`` learns from the
+        note which files are incomplete outputs.
         """
         if len(self._files) < 2:
             yield
@@ -213,8 +212,8 @@ class AtomicFiles:
 
     def __exit__(self, *_: object) -> None:
         for path, file in self._files.items():
-            # Errors are ignored: another one is on its way, and after a failed write even the last
-            # flush may fail.
+            # Ignore errors here: another one is being raised, and after a failed write even closing
+            # may fail.
             is_ours = False
             with suppress(OSError):
                 is_ours = self.owns(path)
@@ -227,7 +226,7 @@ class AtomicFiles:
 
 
 class Identity(NamedTuple):
-    """What changes when a file is written to, or when another takes its place."""
+    """Facts of a file that change when it is written to or replaced."""
 
     device: int
     inode: int
@@ -244,7 +243,7 @@ def identity(path: str, *, follow_links: bool = True) -> Identity | None:
     """The identity of the file at a path, or None if there is none."""
     try:
         return Identity.of(os.stat(path, follow_symlinks=follow_links))
-    except (OSError, ValueError):  # ValueError: a name that no file can have
+    except (OSError, ValueError):  # ValueError: an impossible name
         return None
 
 
@@ -261,12 +260,12 @@ def open_regular(path: str) -> BinaryIO:
     """Open a file to read. OSError for a pipe and the like, which might never open."""
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-    except ValueError as error:  # a NUL, or half of a surrogate pair: no file has such a name
+    except ValueError as error:  # an impossible name: a NUL, or half of a surrogate pair
         raise FileNotFoundError(errno.ENOENT, str(error), path) from None
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
-    raise OSError(errno.EINVAL, "no regular file", path)
+    raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def make_parent(path: str) -> None:
@@ -334,7 +333,7 @@ def sync_folder(path: str) -> bool:
         os.fsync(file)
         return True
     except OSError as error:
-        if error.errno not in _NO_FOLDER_SYNC:  # these say that folders cannot be synced here
+        if error.errno not in _NO_FOLDER_SYNC:  # errors for "folders cannot be synced here"
             raise
         return False
     finally:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-MAX_BYTES = 1 << 29  # of a JSON file: a manifest of a million inputs, a tokenizer of a million ids
+MAX_BYTES = 1 << 29  # enough for a manifest of a million inputs, a tokenizer of a million ids
 MAX_DEPTH = 100
 MAX_DIGITS = 60  # of a whole number
 
@@ -56,11 +56,11 @@ def read_whole(
         is_pipe = name.startswith(_OF_THE_SHELL)
         with open(name, "rb") if is_pipe else open_regular(name) as file:
             raw = file.read(most + 1)
-    except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", None) or error
         raise missing(f"{path!s}: {problem}{reason}") from None
     if len(raw) > most:
-        raise wrong(f"{path!s}: has more than {most:,} bytes, the most that is read of such a file")
+        raise wrong(f"{path!s}: has more than {most:,} bytes, the limit for such a file")
     if pointer := pointer_in(raw):
         raise wrong(f"{path!s}: this is {pointer}")
     return raw
@@ -71,11 +71,11 @@ def parse_json(
 ) -> Any:
     """The value of a JSON text; ``name`` is that of its file.
 
-    Raises ``wrong`` if it is no JSON, is nested more than MAX_DEPTH deep, or has an integer of more
-    than MAX_DIGITS digits. So a caller may walk through the value recursively.
+    Raises ``wrong`` if it is not JSON, is nested more than MAX_DEPTH deep, or has an integer of
+    more than MAX_DIGITS digits. So callers may walk through the value recursively.
     """
     if len(text) > MAX_BYTES:
-        raise wrong(f"{name!s}: has more than {MAX_BYTES:,} bytes, the most that is read as JSON")
+        raise wrong(f"{name!s}: has more than {MAX_BYTES:,} bytes, the limit for JSON")
     try:
         value = json.loads(text)
     except RecursionError:
@@ -142,9 +142,9 @@ T = TypeVar("T")
 def decode(kind: type[T], values: object, name: str) -> T:
     """The dataclass ``kind`` with fields from a JSON object.
 
-    Its numbers are counts and times, none below zero. Keys that are no field are ignored; a field
-    that is absent or null has its default. FormatError, with the ``name`` of the file and the place
-    in it, for a value of another type than the field's, or if ``kind`` raises a ValueError.
+    Numbers must be counts or times, none negative. Unknown keys are ignored; a field that is absent
+    or null has its default. FormatError, with the ``name`` of the file and the place in it, for a
+    value of the wrong type, or if ``kind`` raises a ValueError.
     """
     if not isinstance(values, dict):
         raise FormatError(f"{name} is {brief(values)}, expected an object")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_YAML_BYTES = 1 << 24
 
 
-MAX_NODES = 500_000  # values; an alias counts as all values that it stands for
+MAX_NODES = 500_000  # values; an alias counts as everything that it refers to
 
 
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
@@ -46,11 +46,11 @@ def parse_yaml(
         _measure(node, {})
         return reader.construct_document(node)
     except RecursionError:
-        raise FormatError(f"{name!s}: not YAML that is read: nested too deep") from None
+        raise FormatError(f"{name!s}: YAML nested too deep") from None
     except yaml.YAMLError as error:
         raise FormatError(f"{name!s}: not YAML: {message(' '.join(str(error).split()))}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # The errors that the library raises if a tag does not fit its value, as in !!bool 7.
+        # Errors of the library for a tag that does not fit its value, as in !!bool 7.
         reason = message(" ".join(str(error).split()))
         raise FormatError(f"{name!s}: not YAML: {reason or type(error).__name__}") from None
     finally:
@@ -78,22 +78,22 @@ def _too_large() -> ValueError:
 
 
 def _measure(node: yaml.Node, sizes: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
-    """The number of values in a node, with aliases counted as what they stand for, and its depth.
+    """The number of values in a node, with aliases expanded, and its depth.
 
-    ``sizes`` has the result for each node that was measured, and None for those being measured.
+    ``sizes`` has the result for each finished node, and None for those in progress.
     ValueError if the node is too large or too deep, or contains itself.
     """
     if id(node) in sizes:
         measured = sizes[id(node)]
         if measured is None:
-            raise ValueError("an alias stands for something that holds the alias")
+            raise ValueError("an alias refers to something that contains it")
         return measured
     sizes[id(node)] = None
     size, depth = 1, 0
     if isinstance(node, yaml.ScalarNode):
         if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
             raise ValueError(f"a number of {len(node.value):,} digits: {node.value[:20]}...")
-        # No name of a file has a NUL, or half of a surrogate pair, which YAML's escapes can say.
+        # YAML escapes can write a NUL or half a surrogate pair, which no file name can have.
         if "\0" in node.value:
             raise ValueError("a NUL in a text")
         node.value.encode("utf-8", "surrogateescape")

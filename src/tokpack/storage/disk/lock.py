@@ -27,10 +27,10 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 HEARTBEAT_SECONDS = 10.0
-FOREIGN_SECONDS = 60.0  # an owner on another host that is silent for so long counts as dead
+FOREIGN_SECONDS = 60.0  # after this silence an owner on another host counts as dead
 ORPHAN_SECONDS = 10.0  # how long the workers of a killed run may live on
 _POLL_SECONDS = 0.05
-_REMOVED = 100  # times that others may remove a folder before the lock file is made in it
+_REMOVED = 100  # tries, if others remove the folder before the lock file is made in it
 _CLOSED, _CLOSED_SECONDS = 20, 0.005  # how often removing a folder is tried, and the pause
 _NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
 _RECORD_BYTES = 1 << 16
@@ -40,11 +40,10 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 class Lock:
     """The file ``lock`` in the work folder, held while a run lasts.
 
-    On one host flock decides. The system releases it when the last process that has inherited it
-    has ended, so a dead run never blocks, and a killed one blocks only while one of its workers
-    lives. For a run on another host, on a shared file system whose flock does not reach there, the
-    age of the file decides; ``beat`` keeps it young. Raises BusyError if another run holds the
-    folder.
+    On one host flock decides. The system releases it when the last process that inherited it ends,
+    so a dead run never blocks, and a killed one only while one of its workers lives. On a shared
+    file system flock may not reach other hosts: then the age of the file decides, which ``beat``
+    keeps low. Raises BusyError if another run holds the folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -64,7 +63,7 @@ class Lock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Without its record, a run on another host need not wait until the file is old.
+        # Erase the record, so that a run on another host need not wait until the file is old.
         with contextlib.suppress(OSError):
             if self._owner() == self._record:
                 os.ftruncate(self._file, 0)
@@ -76,7 +75,7 @@ class Lock:
     def beat(self) -> None:
         """Show that the run is alive; it may be called often.
 
-        BusyError if another host has taken the lock meanwhile, because it took this run for dead.
+        BusyError if another host has taken over the lock, because this run seemed dead.
         """
         now = time.monotonic()
         if now - self._beaten > HEARTBEAT_SECONDS:
@@ -94,11 +93,11 @@ class Lock:
         try:
             locked = try_flock(file)
             # The last holder may have removed the file after it was opened here. Then this lock is
-            # of a file that nobody else will find, and locks nothing: try again.
+            # on a file that nobody else can find, and locks nothing: try again.
             if locked is False or not self._is_ours(file):
                 os.close(file)
                 return False
-            # flock may succeed although a run on another host works here, see the class.
+            # flock may succeed although a run on another host is active, see the class.
             owner = self._owner()
             if owner and owner.get("host") != socket.gethostname():
                 self._refuse_living_stranger(file, owner)
@@ -130,7 +129,7 @@ class Lock:
     def _refuse_living_stranger(self, file: int, owner: dict[str, Any]) -> None:
         written = os.fstat(file).st_mtime
         probe = self._path + ".probe"
-        # The clocks of two hosts may differ by more than a minute. Both times below are by that of
+        # The clocks of two hosts may differ by more than a minute, so both times below come from
         # the file system.
         with cannot_write(probe):
             with contextlib.suppress(FileNotFoundError):
@@ -158,7 +157,7 @@ def held(folder: str) -> Iterator[None]:
         ended = threading.Event()
 
         def beat() -> None:
-            with contextlib.suppress(BusyError):  # the thread cannot tell anybody
+            with contextlib.suppress(BusyError):  # a thread cannot raise it to the caller
                 while not ended.wait(HEARTBEAT_SECONDS):
                     lock.beat()
 
@@ -171,7 +170,7 @@ def held(folder: str) -> Iterator[None]:
             thread.join()
 
 
-# By folder: the locks that this process holds until it ends.
+# The locks that this process holds until it ends, by folder.
 _held: dict[str, contextlib.AbstractContextManager[None]] = {}
 
 
@@ -197,8 +196,8 @@ def release() -> None:
 def _remove_folder(folder: str) -> None:
     """Remove a folder after its last file was removed and closed.
 
-    NFS and FUSE keep a removed file in the folder while it is open, and FUSE may learn only a
-    moment later that it was closed: so this is tried several times.
+    NFS and FUSE keep a removed file in the folder while it is open, and FUSE may notice the close a
+    moment later, so several tries are made.
     """
     for _ in range(_CLOSED):
         try:
@@ -236,10 +235,10 @@ def try_flock(file: int) -> bool | None:
 def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
     """Hold the lock file ``path`` in a with statement. Yields whether another process had it first.
 
-    It is to save work when many processes need the same file: the first one makes it while the
-    others wait. It protects nothing: without locks, or after ``seconds``, the caller continues
-    without it. The file is made if it is missing; the process that holds it may remove it, or its
-    folder. Raises OSError if the file cannot be made.
+    It saves work when many processes need the same file: the first makes it while the others wait.
+    It protects nothing: if there are no locks, or after ``seconds``, the caller continues without
+    it. The file is created if missing; the holder may remove it, or its folder. Raises OSError if
+    it cannot be created.
     """
     deadline = time.monotonic() + seconds
     waited, failed = False, 0
@@ -247,7 +246,7 @@ def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         try:
             file = open(path, "ab")  # noqa: SIM115
-        except FileNotFoundError:  # another process has removed the folder; or it takes no files
+        except FileNotFoundError:  # the folder was removed, or no files can be made in it
             failed += 1
             if failed > _REMOVED:
                 raise
@@ -256,16 +255,17 @@ def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
             while try_flock(file.fileno()) is False and time.monotonic() < deadline:
                 waited = True
                 time.sleep(_POLL_SECONDS)
-            # Only a lock on the file that still has the name counts: the holder before may have
-            # removed the file while this process waited for it.
+            # The lock counts only if the file still has its name: the last holder may have removed
+            # it while this process waited.
             ours = Identity.of(os.fstat(file.fileno()))
             if same_file(path) == ours[:2] or time.monotonic() >= deadline:
                 holder = os.getpid()
                 try:
                     yield waited
                 finally:
-                    # A process that was forked meanwhile has the file open, too, so closing it here
-                    # would not release the lock. And such a fork must not release it.
+                    # Unlock explicitly: a process forked meanwhile has the file open too, so
+                    # closing it here would not release the lock. And only the locking process may
+                    # do so, not its forks.
                     if fcntl is not None and os.getpid() == holder:
                         with contextlib.suppress(OSError):
                             fcntl.flock(file, fcntl.LOCK_UN)
@@ -274,7 +274,7 @@ def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
 
 
 def _is_alive(owner: dict[str, Any]) -> bool:
-    """Whether the process of a record lives. One on another host is assumed to."""
+    """Whether the process of a record is alive; assumed for other hosts."""
     if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
         return bool(owner)
     return is_alive(owner["pid"])

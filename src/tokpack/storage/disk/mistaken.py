@@ -1,4 +1,4 @@
-"""The end of a message about a file that was given as a dataset: what it is in fact."""
+"""Hints for a file that was given as a dataset, but is something else."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ _CHECKPOINT = b'"checkpoint"'
 _HEAD_BYTES = 4096
 _LISTED = 10_000  # entries of a folder that are read
 _SHOWN = 4
-# The beginning of pointer files, which replace large files in a repository that was cloned without
-# them. The address of Git LFS is cut, because a caller may have read no more than the header of an
-# index.
+# The beginning of pointer files, which stand for large files in repositories cloned without them.
+# The address of Git LFS is shortened, because a caller may have read only the header of an index.
 _POINTERS = {
-    "a Git LFS pointer in the place of the file: git lfs pull fetches that": re.compile(
+    "a Git LFS pointer instead of the file: git lfs pull fetches it": re.compile(
         rb"(\xef\xbb\xbf)?\s*version https://(git-lfs|hawser)\.github\.com"
     ),
-    "a pointer of git-annex in the place of the file: git annex get fetches that": re.compile(
+    "a git-annex pointer instead of the file: git annex get fetches it": re.compile(
         rb"(\xef\xbb\xbf)?\s*/annex/objects/[A-Z]"
     ),
 }
 
 
 def pointer_in(head: bytes) -> str:
-    """What to do about a pointer file, from its first bytes; "" for any other file."""
+    """What to do about a pointer file, recognized by its first bytes; "" for other files."""
     return next((what for what, begins in _POINTERS.items() if begins.match(head)), "")
 
 
@@ -44,7 +43,7 @@ def is_dataset(name: str) -> bool:
 
 
 def is_tokenizer(name: str, head: bytes) -> bool:
-    """Whether a file with this beginning is a tokenizer's, by its name or its keys."""
+    """Whether a file with this beginning belongs to a tokenizer, by its name or keys."""
     if name.endswith(_TOKENIZERS):
         return True
     begin = head[:_KEYS_BYTES].lstrip()
@@ -52,37 +51,37 @@ def is_tokenizer(name: str, head: bytes) -> bool:
 
 
 def not_a_dataset(name: str) -> str:
-    """What a file or folder that is no dataset is, and what to do with it; "" if not known."""
+    """What a file or folder is instead of a dataset, and what to do; "" if unknown."""
     suffixes = os.path.basename(name).lower().split(".")[1:]
     last = f".{suffixes[-1]}" if suffixes else ""
     if os.path.isdir(name):
         return _folder(name)
-    for file in (name, f"{name}.json"):  # which a prefix has lost
+    for file in (name, f"{name}.json"):  # a prefix has no .json
         if file.endswith(".json") and is_tokenizer(file, _head(file)):
             return f"{file} is a tokenizer, not a dataset"
     if not os.path.isfile(name):
         return ""
     if last in _PACKED or last in _TEXT:
-        return f"{name} has documents, not tokens: encode it first, tokpack encode {name}"
+        return f"{name} has documents, not tokens: encode it first with tokpack encode {name}"
     if last in _YAML:
         return (
-            f"{name} is no dataset; a blend or settings file is for tokpack blend, tokpack train "
-            "and tokpack view"
+            f"{name} is not a dataset; blend and settings files are for tokpack blend, tokpack "
+            "train and tokpack view"
         )
-    return f"{name} is a file, but none of a dataset"
+    return f"{name} is a file, but not of a dataset"
 
 
 def no_dataset(prefix: str, text: str) -> NoDatasetError:
-    """The error for a name that no dataset has: what it is in fact, or ``text`` and a hint."""
+    """The error for a name without a dataset: what it really is, or ``text`` and a hint."""
     error = NoDatasetError(not_a_dataset(prefix) or text + did_you_mean(prefix, ".idx"))
     error.prefix = prefix
     return error
 
 
 def did_you_mean(path: str, end: str = "") -> str:
-    """The name in the folder of a missing file that was probably meant: the end of a message.
+    """A hint at the existing name that was probably meant instead of a missing file.
 
-    Names with the ``end`` count, without it; for "" all but those of a dataset's tokens.
+    Candidates are names with this ``end``, which is cut off; for "" all but .bin files.
     """
     folder, name = os.path.split(path)
     try:
@@ -94,7 +93,7 @@ def did_you_mean(path: str, end: str = "") -> str:
             ]
     except (OSError, ValueError):
         return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
-    # By what is before the first dot: endings make any two names alike.
+    # Compared up to the first dot: endings make any two names similar.
     stems = {one: one.partition(".")[0] for one in names}
     stem = nearest(name.partition(".")[0], stems.values())
     alike = sorted(one for one in names if stems[one] == stem)
@@ -103,17 +102,17 @@ def did_you_mean(path: str, end: str = "") -> str:
 
 
 def not_settings(name: str) -> str:
-    """What a file given as settings of a run is, and the flag for it; "" if it may be settings."""
+    """What a file given as settings really is, and its flag; "" if it may be settings."""
     stem, suffix = os.path.splitext(name)
     prefix = stem if suffix in (".bin", ".idx", ".json") else name
     if os.path.isdir(name) and _is_run(name):
-        return f"{name} is the folder of a run: go on with it by {option('load')} {name}"
+        return f"{name} is the folder of a run: continue it with {option('load')} {name}"
     if is_dataset(prefix):
-        return f"{name} is a dataset, no file of settings: {option('data_path')} {prefix}"
+        return f"{name} is a dataset, not a settings file: give {option('data_path')} {prefix}"
     if name.lower().endswith((*_PACKED, *(one for one in _TEXT if one != ".json"))):
         return (
-            f"{name} has documents, no settings: tokpack encode {name}, and give the dataset that "
-            f"it makes as {option('data_path')}"
+            f"{name} has documents, not settings: run tokpack encode {name}, and give the new "
+            f"dataset as {option('data_path')}"
         )
     return ""
 
@@ -122,7 +121,7 @@ def _head(name: str) -> bytes:
     try:
         with open(name, "rb") as file:
             return file.read(_HEAD_BYTES)
-    except (OSError, ValueError):  # ValueError: a name that no file can have
+    except (OSError, ValueError):  # ValueError: an impossible name
         return b""
 
 
@@ -138,11 +137,11 @@ def _folder(name: str) -> str:
         return ""
     stems = sorted(one[:-4] for one in names if one.endswith(".idx"))
     if not stems and _is_run(name):
-        return f"{name} is the folder of a training run, not a dataset: tokpack view {name}"
+        return f"{name} is the folder of a training run, not a dataset: see tokpack view {name}"
     if not stems and _CHECKPOINT in _head(os.path.join(name, ".tokpack-folder.json")):
-        return f"{name} is a checkpoint of a training run, not a dataset: tokpack view its folder"
+        return f"{name} is a training checkpoint, not a dataset: see tokpack view on its folder"
     if not stems:
-        return f"{name} is a folder, and no dataset lies in it"
+        return f"{name} is a folder without a dataset"
     shown = ", ".join(os.path.join(name, stem) for stem in stems[:_SHOWN])
     more = f" and {len(stems) - _SHOWN} more" if len(stems) > _SHOWN else ""
     return f"{name} is a folder; the datasets in it are {shown}{more}"

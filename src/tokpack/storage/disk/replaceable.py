@@ -1,9 +1,9 @@
 """Which files a run may replace: one rule for every command that writes.
 
-An output that exists is replaced if its content shows that the same command made it, or if that is
-requested (overwrite, --overwrite). An input of the same run is never replaced, under any name.
-Kinds of outputs differ in how they are recognized, and in whether a recognized one is replaced
-without a request: a report is, token ids are not.
+An existing output is replaced if its content shows that the same command made it, or on request
+(overwrite, --overwrite). An input of the same run is never replaced, under any name. Kinds of
+outputs differ in how they are recognized, and whether a recognized one is replaced without a
+request: a report is, token ids are not.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 class Kind:
     """A kind of file that is written.
 
-    ``recognizes`` tells by the content of a file whether tokpack wrote it; None if the content does
-    not show it. A recognized file is replaced without a request, unless it is ``kept``. ``beside``
-    is for a file that accompanies an output and is not named by the user: if tokpack did not make
-    it, it is never replaced.
+    ``recognizes`` tells from the content of a file whether tokpack wrote it; None if the content
+    cannot show it. A recognized file is replaced without a request, unless ``kept``. ``beside`` is
+    for files that accompany an output without being named by the user: if not made by tokpack, they
+    are never replaced.
     """
 
     what: str  # for messages: "a manifest"
@@ -49,16 +49,16 @@ class Kind:
 _SEALED_BYTES = 1 << 26
 _BLOCK = 1 << 20
 
-DATA = Kind("an output of tokpack")  # nothing in it says who made it
+DATA = Kind("an output of tokpack")  # its content does not show who made it
 
 Output = tuple[str, Kind]  # a path and what is written there
 
 
 def remove_partial(paths: Sequence[str]) -> None:
-    """Remove the outputs of a run that was killed when only some of them had their names.
+    """Remove the outputs of a run that was killed between its renames.
 
-    A note beside the last output lists these files by device and inode. A file that now has one of
-    the names but is another one came later, and stays. Raises OutputError.
+    A note beside the last output lists these files by device and inode. A different file that now
+    has one of the names came later, and stays. Raises OutputError.
     """
     note = paths[-1] + NAMES
     if not os.path.isfile(note):
@@ -80,36 +80,36 @@ def check_outputs(
 ) -> None:
     """Raise if the rule forbids an output; the files of ``outputs`` appear together, in this order.
 
-    ``detail`` is added to the message about a file that exists: what else is known of it.
-
-    ``inputs`` are all files that the run reads, or folders of such files; names that do not exist
-    are passed over. UsageError for an input that is an output, or two outputs of one name;
-    OutputError for a file that is there and must not be replaced.
+    ``detail`` is added to the message about an existing file. ``inputs`` are all files that the run
+    reads, or folders of such; missing ones are ignored. UsageError for an input that is an output,
+    or two outputs with one name; OutputError for an existing file that must not be replaced.
     """
     seen: dict[str, str] = {}
     for path, _ in outputs:
         real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         if real in seen:
-            raise UsageError(f"{seen[real]} and {path} are one file: name two outputs differently")
+            raise UsageError(
+                f"{seen[real]} and {path} are the same file: give the outputs different names"
+            )
         seen[real] = path
     check_not_inputs([path for path, _ in outputs], inputs)
     for path, kind in outputs:
         scheme, colon, _ = path.partition("://")
         if scheme == "hf":
             raise UsageError(
-                f"{path}: an output on the hub is hf://datasets/OWNER/REPOSITORY/PREFIX"
+                f"{path}: name an output on the hub hf://datasets/OWNER/REPOSITORY/PREFIX"
             )
-        if colon:  # what follows may have a password
+        if colon:  # the rest may contain a password
             raise UsageError(
-                f"an output is {scheme}://...: only datasets are written to stores; name a file of "
-                "a disk, and copy it there"
+                f"an output is {scheme}://...: only datasets can be written to stores; name a file "
+                "on a disk, and copy it there"
             )
         if not os.path.lexists(path):
             continue
         if os.path.isdir(path):
             raise OutputError(f"{path} is a folder: choose another output")
-        if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
-            raise OutputError(f"{path} is no regular file: choose another output")
+        if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would block
+            raise OutputError(f"{path} is not a regular file: choose another output")
         check_replaceable(path, kind, overwrite=overwrite, detail=detail)
 
 
@@ -133,7 +133,7 @@ def write_output(
 ) -> None:
     """Write ``chunks`` to ``path``, whole and durably, if the rule allows it.
 
-    A file with exactly these bytes counts as made before, and stays as it is.
+    A file that already has exactly these bytes is left alone.
     """
     inputs = tuple(inputs)
     check_not_inputs([path], inputs)
@@ -150,7 +150,7 @@ def write_output(
 def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     """Raise UsageError if an output, or the name of its unfinished file, is an input.
 
-    The URL ``file://PATH`` is another name of the file: fsspec reads and writes it by that.
+    ``file://PATH`` is another name of a file, which fsspec can read and write.
     """
     written = {}
     for path in outputs:
@@ -179,8 +179,8 @@ def begins_with(path: str, text: bytes) -> bool:
 
 
 def sealed(text: str, maker: str) -> str:
-    """The text with a first line, a comment, by which ``is_sealed`` sees that nobody edited it."""
-    import xxhash  # which help pages load without
+    """The text after a comment line that lets ``is_sealed`` see if somebody edited it."""
+    import xxhash  # late: help pages need not load it
 
     digest = xxhash.xxh3_64(text.encode()).hexdigest()
     return f"# {maker} replaces this file as long as it is unchanged: {digest}\n{text}"
@@ -220,7 +220,7 @@ def _on_disk(name: str) -> str:
 def _files(name: str) -> Iterator[tuple[str, tuple[int, int] | None]]:
     """A file, or a folder and the files in it, each with its device and inode."""
     try:
-        status = os.stat(name)  # only once: there may be a million inputs on a slow file system
+        status = os.stat(name)  # once: there may be a million inputs on a slow file system
     except (OSError, ValueError):
         return
     yield name, (status.st_dev, status.st_ino)

@@ -1,8 +1,8 @@
 """A folder that appears whole or not at all: it is made under another name, then renamed.
 
-A folder that is replaced or removed is renamed first, so that nobody takes what is left of it for
-the whole. Only folders with our marker are replaced or removed, and only if they contain no file of
-anybody else. The marker says which kind of folder it is, and lists its files.
+A folder that is replaced or removed is renamed first, so that nobody takes its remains for the
+whole. Only folders with our marker are replaced or removed, and only without foreign files in them.
+The marker names the kind of folder, and lists its files.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tokpack.storage.disk.durable import UNFINISHED, cannot_write, rename, repla
 if TYPE_CHECKING:
     from pathlib import Path
 
-UNFINISHED_FOLDER = ".unfinished"  # behind a dataset's prefix: the work folder of its run
+UNFINISHED_FOLDER = ".unfinished"  # added to a dataset's prefix: the work folder of its run
 
 
-OLD = ".tokpack.old"  # behind the name of a folder that goes away
+OLD = ".tokpack.old"  # added to the name of a folder to be removed
 
 
 MARKER = ".tokpack-folder.json"
@@ -42,16 +42,16 @@ def is_ours(path: Path, kind: str) -> bool:
 
 
 def begin(target: Path, kind: str) -> Path:
-    """The new, empty folder in which to make ``target``. What a crash left there is removed.
+    """A new, empty folder in which to make ``target``; leftovers of a crash are removed.
 
-    OutputError if it cannot be written, or if a folder that is in the way is not ours.
+    OutputError if it cannot be written, or if a foreign folder is in the way.
     """
     _check(target, kind)
     work = unfinished(target)
     for left in (work, target.with_name(target.name + OLD)):
         if os.path.lexists(left):
             if _files_of_ours(left, kind) is None and not _is_empty(left):
-                raise OutputError(f"{left} exists and is none of ours: move it away")
+                raise OutputError(f"{left} exists and was not made by tokpack: move it away")
             with cannot_write(left):
                 _remove(left)
     with cannot_write(work):
@@ -63,10 +63,10 @@ def begin(target: Path, kind: str) -> Path:
 def finish(target: Path, kind: str) -> None:
     """Rename the finished folder to ``target``, durably; an old folder of that name is replaced.
 
-    After an OutputError the old folder is there, or none.
+    After an OutputError there is the old folder, or none.
     """
-    # The files and the marker that lists them are durable before the folder gets its name: so a
-    # folder of this name is complete even after a power loss.
+    # The files and the marker that lists them are durable before the rename, so a folder with this
+    # name is complete, even after a power loss.
     work = unfinished(target)
     names = sorted(path.name for path in work.iterdir() if path.name != MARKER)
     for name in names:
@@ -82,7 +82,7 @@ def finish(target: Path, kind: str) -> None:
             rename(work, target)
         except OSError:
             with suppress(OSError):
-                if not work.exists():  # renamed already: only the sync of the names has failed
+                if not work.exists():  # renamed already: only the sync has failed
                     rename(target, work, fsync=False)
                 if replaced:
                     rename(old, target, fsync=False)
@@ -119,7 +119,7 @@ def _check(target: Path, kind: str) -> None:
     files = _files_of_ours(target, kind)
     if files is None:
         raise OutputError(
-            f"{target} exists and is no folder that tokpack made ({kind}), so it is not "
+            f"{target} exists and is not a folder that tokpack made ({kind}), so it is not "
             "overwritten: choose another output"
         )
     if others := sorted(set(os.listdir(target)) - {MARKER, *files}):
@@ -157,6 +157,6 @@ def _remove(folder: Path) -> None:
 
 
 def _remove_if_possible(folder: Path) -> None:
-    # If something stays, nobody reads it under this name, and the next run removes it.
+    # Under this name nobody reads what stays, and the next run removes it.
     with suppress(OSError):
         _remove(folder)

@@ -1,7 +1,7 @@
-"""Objects on stores, for the rest of the program; requests that may succeed later are tried again.
+"""Objects on stores, for the rest of the program; requests that may succeed later are retried.
 
-A process that may fork sends its requests to a helper process, see ``helper``. Workers, which do
-not fork, open stores themselves.
+A process that may fork sends its requests to a helper process, see ``helper``. Workers do not fork,
+and open stores themselves.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class ListedObjects(NamedTuple):
 def find(store: Backend, url: str) -> list[ListedObjects]:
     """The objects that a URL names, in order: one, those below a folder, or those of a pattern.
 
-    ``**`` stands for any number of folders. No wildcard matches a dot at the beginning of a name,
-    and a folder stands for the objects in it without such names. A web server cannot list objects.
+    ``**`` stands for any number of folders. Wildcards do not match a dot at the beginning of a
+    name, and a folder stands for its objects without such names. A web server cannot list objects.
     StoreError if there are none.
     """
     lists = place_of(url).kind != "http"
@@ -80,7 +80,7 @@ def find(store: Backend, url: str) -> list[ListedObjects]:
         if not matches:
             raise StoreError(f"{shown(url)}: no object matches this pattern")
         matches.sort(key=lambda one: _order(one.folder or one.objects[0].url))
-        # Objects that follow each other are grouped, so that the caller can look at many at once.
+        # Consecutive objects are grouped, so that the caller can look at many at once.
         return [
             ListedObjects(folder, [one for listed in some for one in listed.objects])
             for folder, some in groupby(matches, key=lambda listed: listed.folder)
@@ -163,7 +163,7 @@ T = TypeVar("T")
 CHUNK_BYTES = 4 << 20
 _AT_ONCE = 32
 _COPIES, _PARTS = 8, 4
-_TURNS = 4  # a request is tried again for so many times the patience
+_TURNS = 4  # retry a request for this many times the patience
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 
 
@@ -175,7 +175,7 @@ class Objects:
 
     def __init__(self, backend: Callable[[str], Backend]) -> None:
         self._backend = backend
-        self._answered: set[tuple[str, str]] = set()  # stores that have answered: kinds and roots
+        self._answered: set[tuple[str, str]] = set()  # (kind, root) of stores that have answered
         self._lock = threading.Lock()
         self._amounts = [0, 0, 0]
 
@@ -224,7 +224,7 @@ class Objects:
     def contents(self, urls: Iterable[str], most: int) -> list[bytes | None]:
         """The current contents of small objects, at most ``most`` bytes; None for a missing one."""
 
-        # If an object is replaced between the two requests, both are tried again.
+        # If an object is replaced between the two requests, try both again.
         def content(url: str) -> bytes | None:
             backend = self._backend(url)
             now = backend.stat(url)
@@ -233,7 +233,7 @@ class Objects:
             try:
                 return bytes(backend.read(now, 0, min(now.size, most))) if now.size else b""
             except (ChangedError, MissingError) as error:
-                raise TransientError("it is replaced all the time") from error
+                raise TransientError("it is being replaced repeatedly") from error
 
         return threads.map(lambda url: self._again(url, lambda: content(url), first=True), urls)
 
@@ -255,8 +255,8 @@ class Objects:
     def copies(self, objects: Sequence[StoredObject]) -> list[str]:
         """The paths of local copies of objects in the cache; many are fetched at a time.
 
-        They may be removed when space is needed for others: open them at once. OutputError if the
-        cache cannot be written, UsageError if it is too small.
+        They may be removed to make space for others: open them at once. OutputError if the cache
+        cannot be written, UsageError if it is too small.
         """
         from tokpack.storage.objects.cache import copy_of  # loads another package, for checksums
 
@@ -293,15 +293,15 @@ class Objects:
     ) -> StoredObject | None:
         """Write an object and return its version; None if ``mode`` forbids it.
 
-        If the answer to a write is lost, the write is tried again, and finds that the object is
-        there already. So an object with the same bytes counts as written. But if no answer was
-        lost, another run has written it, and the version that is returned is not ``ours``.
+        If the answer to a write is lost, the retry finds the object there already. So an existing
+        object with the same bytes counts as written. If no answer was lost, another run wrote it,
+        and the returned version is not ``ours``.
         """
         if not isinstance(content, bytes) and sum(one.size for one in content) <= limits.PART_BYTES:
             content = b"".join(self.chunks(content))
         if mode != "overwrite" and not (isinstance(content, bytes) and place_of(url).kind):
-            # fsspec has no conditional writes, and for uploads in parts obstore has none. So the
-            # object is looked at just before, which leaves a short moment for another writer.
+            # fsspec has no conditional writes, and obstore none for uploads in parts. So look at
+            # the object just before, which leaves a short race with other writers.
             if not matches(self.stat(url), mode):
                 return None
             mode = "overwrite"
@@ -309,7 +309,7 @@ class Objects:
         try:
             written: StoredObject = self._tried(url, write, first=True)
         except MissingError as error:
-            if isinstance(mode, StoredObject):  # the version to replace was removed meanwhile
+            if isinstance(mode, StoredObject):  # the version to replace is gone
                 return None
             raise not_found(url) from error
         except (ChangedError, StoreError) as error:
@@ -343,7 +343,7 @@ class Objects:
         try:
             self._tried(url, lambda: self._backend(url).delete(url, version))
         except (ChangedError, MissingError):
-            return self.stat(url) is None  # a try whose answer was lost may have removed it
+            return self.stat(url) is None  # an earlier try may have removed it
         return True
 
     def begin(self, url: str) -> str:
@@ -384,16 +384,16 @@ class Objects:
         try:
             return self._tried(url, complete), True
         except (StoreError, ChangedError, MissingError) as error:
-            # The answer to an earlier try may have been lost, and the upload is gone once it is
-            # complete. The ETag of such an object follows from its parts, so it tells whether the
-            # one that is there is of this upload.
+            # The answer to an earlier try may have been lost, and a completed upload no longer
+            # exists. The ETag of such an object follows from its parts, so it shows whether the
+            # current object is from this upload.
             with suppress(StoreError):
                 written = self.stat(url)
                 if written and written.etag.strip('"') == etag_of_parts(etags):
                     return written.etag, complete.may_be_done
             if isinstance(error, StoreError):
                 raise
-            return None  # another object is there by now, or the one to replace is gone
+            return None  # there is another object by now, or the one to replace is gone
 
     def abort(self, url: str, upload: str) -> None:
         """Abort an upload, if it still exists."""
@@ -401,7 +401,7 @@ class Objects:
             self._tried(url, lambda: self._backend(url).abort(url, upload))
 
     def amounts(self) -> tuple[int, int, int]:
-        """The requests of this process, each try counted, and the bytes that it read and wrote."""
+        """The requests of this process, with retries, and the bytes read and written."""
         requests, read, written = self._amounts
         return requests, read, written
 
@@ -412,7 +412,7 @@ class Objects:
                 self._amounts[at] += count
 
     def _again(self, url: str, act: Callable[[], T], *, first: bool = False) -> T:
-        """As ``_tried``, but with StoreError for an object that is missing or was replaced."""
+        """As ``_tried``, but StoreError for an object that is missing or was replaced."""
         try:
             return self._tried(url, act, first=first)
         except MissingError as error:
@@ -421,11 +421,11 @@ class Objects:
             raise changed(url) from error
 
     def _tried(self, url: str, act: Callable[[], T], *, first: bool = False) -> T:
-        """The result of ``act``, tried again while it fails with TransientError.
+        """The result of ``act``, retried while it fails with TransientError.
 
         StoreError if that takes too long; MissingError and ChangedError are passed on. With
-        ``first``, this may be the first request to the store. If no answer comes and none ever has,
-        a setting is probably wrong, and that is an error at once.
+        ``first``, if the store has never answered and does not answer now, a setting is probably
+        wrong, and the error is raised at once.
         """
         begun, longest = machine.clock.now(), patience_seconds() * _TURNS
         pause = _FIRST_PAUSE
@@ -447,7 +447,7 @@ class Objects:
 
 
 class _Write:
-    """A write that is tried. ``may_be_done``: a try without an answer may have succeeded."""
+    """A write in progress. ``may_be_done``: a try without an answer may have succeeded."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self._act, self.may_be_done = act, False
@@ -461,8 +461,8 @@ class _Write:
 
 
 threads = Threads(_AT_ONCE)
-# These threads wait for requests that ``threads`` make. If they were the same ones, all of them
-# could wait, and none would be left to make a request.
+# These threads wait for requests of ``threads``. In one pool, all threads could be waiting, with
+# none left to make a request.
 copiers, senders = Threads(_COPIES), Threads(_PARTS)
 _never_forks = False
 _helper: Helper | None = None
@@ -472,14 +472,14 @@ _beginning = threading.Lock()
 def use_in_this_process() -> None:
     """Declare that this process will not fork, so that it opens stores itself.
 
-    If it was forked from a process that has loaded obstore, it still uses a helper.
+    It still uses a helper if it was forked from a process that had loaded obstore.
     """
     global _never_forks  # noqa: PLW0603
     _never_forks = "obstore" not in sys.modules
 
 
 def _backend(url: str) -> Backend:
-    """The backend for a URL: in this process, or a helper with the environment of now."""
+    """The backend for a URL: in this process, or a helper with the current environment."""
     global _helper  # noqa: PLW0603
     if _never_forks:
         from tokpack.storage.objects.backends import backend_of
@@ -488,7 +488,7 @@ def _backend(url: str) -> Backend:
     with _beginning:
         if _helper is None or _helper.environment != _settings():
             _helper = Helper(_settings())
-            objects._answered.clear()  # no store has answered with these settings yet
+            objects._answered.clear()  # no answers with these settings yet
         return _helper
 
 
@@ -507,7 +507,7 @@ def shut_down() -> None:
 
 
 def _after_fork() -> None:
-    # A fork has none of the threads, and locks that they may have held. It gets its own helper.
+    # A fork has copies of locks that these threads may hold, but not the threads. So start afresh.
     global _never_forks, _beginning, threads, copiers, senders
     shut_down()
     _never_forks, _beginning, objects._lock = False, threading.Lock(), threading.Lock()
@@ -521,21 +521,21 @@ objects = Objects(_backend)
 
 
 REQUEST_BYTES = 4 << 20
-_MOST = 6  # requests under way; times REQUEST_BYTES, the most memory of a reader
+_MOST = 6  # requests at a time; times REQUEST_BYTES is a reader's memory limit
 _FIRST_BYTES = 1 << 20
-# If it is not known how much will be read: the smallest request; the number of requests after which
-# one more is sent ahead; and the most requests under way.
+# If it is unknown how much will be read: the smallest request; after how many requests one more is
+# sent ahead; and the most requests at a time.
 _LEAST_BYTES = 64 << 10
 _UNSAID_BEFORE, _MOST_UNSAID = 3, 3
-_MOST_READERS = 4  # of one file, for the columns of a table, which are read in turns
+_MOST_READERS = 4  # per file: the columns of a table are read alternately
 
 
 class Reader:
-    """Reads an object from ``begin`` on; what lies before ``until`` is requested ahead.
+    """Reads an object from ``begin`` on, and requests bytes before ``until`` ahead.
 
     Beyond ``until``, bytes are requested when they are read, and ahead only if reading continues.
-    Reads are conditional on the version of the object, since a mix of two versions would be worse
-    than an error. InputError if the object has been replaced, or if the store does not answer.
+    Reads are conditional on the object's version, because a mix of two versions would be worse than
+    an error. InputError if the object has been replaced, or if the store does not answer.
     """
 
     def __init__(
@@ -549,7 +549,7 @@ class Reader:
         self._source, self._objects = source, objects
         self._next, self._until, self._size = begin, min(until, source.size), source.size
         self._pending: deque[Future[Any]] = deque()
-        self._taken = 0  # requests whose bytes are used
+        self._taken = 0  # requests already consumed
         self._unsaid = 0  # requests beyond ``until``
         self._chunk = memoryview(b"")
         self._process = os.getpid()
@@ -579,8 +579,7 @@ class Reader:
         return taken
 
     def _fetched(self, wanted: int) -> Any:
-        # After a fork the requests under way are lost, because the fork has no threads: begin again
-        # at the first byte that was not read.
+        # A fork has no threads, so requests in progress are lost: restart at the first unread byte.
         if self._process != os.getpid():
             self._process, self._next, self._taken = os.getpid(), self.at, 0
             self._pending.clear()
@@ -596,7 +595,7 @@ class Reader:
         return data
 
     def _ask(self) -> None:
-        # Few and small requests at first: many callers look only at the beginning.
+        # Few and small requests at first: many callers read only the beginning.
         size = min(REQUEST_BYTES, _FIRST_BYTES << min(self._taken, 8))
         while self._next < self._until and len(self._pending) < min(_MOST, self._taken + 1):
             self._request(min(size, self._until - self._next))
@@ -642,7 +641,7 @@ class Ranges:
 
 
 class KeptRanges(Ranges):
-    """As Ranges, but the bytes are copied into the local cache: ``take`` only waits for that."""
+    """As Ranges, but bytes are copied into the local cache, and ``take`` waits for that."""
 
     def _get(self, source: StoredObject, begin: int, end: int) -> None:
         from tokpack.storage.objects.cache import keep_range
@@ -686,10 +685,7 @@ class _File(io.RawIOBase):
         super().close()
 
     def _reader(self) -> Reader:
-        """The reader whose position is that of the file, or a new one.
-
-        There are only a few: the one that was used longest ago is closed.
-        """
+        """The reader at the file's position, or a new one in place of the least recently used."""
         for reader in self._readers:
             if reader.at == self._at:
                 self._readers.remove(reader)

@@ -4,10 +4,9 @@
                              /NAME.sum        the checksum of its blocks
                              /.lock           held by the process that fetches it
 
-KEY is a hash of the URL, the size, the ETag and the range, so an object that was replaced has
-another entry. A copy that does not match its checksum is fetched again. Indices, tables and
-tokenizers are copied whole, because they are mapped; of a .bin only the blocks of an order of
-blocks are copied.
+KEY is a hash of URL, size, ETag and range, so a replaced object has another entry. A copy that does
+not match its checksum is fetched again. Indices, tables and tokenizers are copied as a whole,
+because they are mapped; of a .bin only blocks are copied, for an order of blocks.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SIZE = "TOKPACK_CACHE_SIZE"
 _DEFAULT_BYTES = 50 * 10**9
 _SUM, _LOCK = ".sum", ".lock"
 _LONGEST_NAME = 200
-_SCANS = 64  # how often the cache is scanned while as much is fetched as it can hold
+_SCANS = 64  # scans of the cache while as much is fetched as fits into it
 
 _checked: set[tuple[str, int, int]] = set()  # copies whose checksum this process has compared
 _scanning = threading.Lock()
@@ -49,7 +48,7 @@ _unscanned: int | None = None  # bytes fetched since this process last scanned t
 
 def _after_fork() -> None:
     global _scanning  # noqa: PLW0603
-    _scanning = threading.Lock()  # a thread, which the fork does not have, may have held it
+    _scanning = threading.Lock()  # a thread that the fork lacks may have held the old one
 
 
 if hasattr(os, "register_at_fork"):
@@ -57,9 +56,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def copy_of(source: StoredObject, content: Callable[[], Iterable[bytes]]) -> str:
-    """The path of a local copy of an object. If there is none, ``content`` is called for its bytes.
+    """The path of a local copy of an object; if there is none, ``content`` gives its bytes.
 
-    The file may be removed when space is needed for others: open it at once. Raises what
+    The file may be removed to make space for others: open it at once. Raises what
     ``content`` raises, OutputError if the cache cannot be written, UsageError if it is too small.
     """
     path = _path(source) / shown(source.url).rpartition("/")[2][-_LONGEST_NAME:]
@@ -92,7 +91,7 @@ def _keep(
     versioned = _has_version(source)
     if versioned and _is_whole(path):
         return
-    # After the turn, it is looked at again: another process may have fetched it meanwhile.
+    # Look again after the turn: another process may have fetched it meanwhile.
     try:
         with cannot_write(path.parent), turn(str(path.parent / _LOCK)):
             if not (versioned and _is_whole(path)):
@@ -141,14 +140,14 @@ def _fetch(content: Iterable[bytes], path: Path) -> None:
                 file.write(data)
             sums.add(memoryview(data))
         note.write(checksum_of_sums(sums.finish()).encode())
-        # Without a sync: what a power loss takes does not match the checksum, and is fetched again.
+        # No sync: what a power loss destroys does not match its checksum, and is fetched again.
         staged.commit(fsync=False)
 
 
 def _make_room(source: StoredObject, size: int, folder: Path) -> None:
     """Remove the copies that were used longest ago, until there is space for another.
 
-    To scan the cache takes long, so a process does it only after it has fetched a 64th of its size.
+    Scanning the cache takes long, so a process does it only after fetching a 64th of its size.
     """
     global _unscanned  # noqa: PLW0603
     limit = _limit()
@@ -168,7 +167,7 @@ def _make_room(source: StoredObject, size: int, folder: Path) -> None:
 
 
 def _entries(root: Path) -> Iterator[tuple[int, int, Path]]:
-    """For each entry: when it was last used, its bytes and its folder."""
+    """The time of last use, bytes and folder of each entry."""
     for folder in root.iterdir():
         with suppress(OSError):  # others remove entries too
             files = [one.stat() for one in folder.iterdir()]

@@ -1,10 +1,9 @@
 """A process that opens stores for a process that may fork.
 
-obstore has threads, and a fork copies only the thread that forks: in a fork of a process that has
-used obstore, a request waits for ever. So a process that may fork never loads it, and sends its
-requests to this one instead, through one connection for each request that is under way; each
-connection has a thread here. The requests are those of ``Backend``; their results and errors are
-passed back.
+obstore has threads, and a fork copies only the forking thread: in a fork of a process that has used
+obstore, a request waits for ever. So a process that may fork never loads it, but sends its requests
+to this process, over one connection for each request in progress; each connection has a thread
+here. The requests are those of ``Backend``; results and errors are sent back.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class Helper:
         self._idle: list[Connection[Any, Any]] = []
         self._control, theirs = socket.socketpair()
         with theirs:
-            # In a session of its own, so that Ctrl-C does not reach it: the run may need the store
-            # to clean up. It ends when the run closes the socket, or dies.
+            # In its own session, so that Ctrl-C does not reach it: the run may need the store to
+            # clean up. It ends when the run closes the socket or dies.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tokpack.storage.objects", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -65,7 +64,7 @@ class Helper:
         return partial(self._ask, name)
 
     def shut_down(self) -> None:
-        """End the process. In a fork of the one that started it, only close what was inherited."""
+        """End the process; in a fork of its starter, only close what was inherited."""
         if self._control.fileno() < 0:
             return
         self._idle.clear()
@@ -76,7 +75,7 @@ class Helper:
             self._process.terminate()
             self._process.wait()
         else:
-            # It is no child of this process. With a return code, Popen does not try to wait for it.
+            # It is not a child of this fork: set a return code, so that Popen does not wait for it.
             self._process.returncode = 0
 
     __del__ = shut_down
@@ -90,12 +89,12 @@ class Helper:
             connection.send(request)
             done, value = connection.recv()
         except (OSError, EOFError) as error:
-            # With another environment than that of now, ``access`` starts a new helper for the next
+            # An environment that differs makes ``access`` start a new helper for the next
             # request, which is this one again.
             self.environment.clear()
             raise TransientError("the process that opens stores has died", silent=True) from error
-        # Not in a finally: after Ctrl-C the answer may still come through this connection, and
-        # would be taken for that of the next request.
+        # Not in a finally: after Ctrl-C the answer may still arrive on this connection, and would
+        # be taken for that of the next request.
         self._idle.append(connection)
         if done:
             return value
@@ -107,7 +106,7 @@ class Helper:
         from multiprocessing.connection import Connection
 
         ours, theirs = socket.socketpair()
-        with theirs, suppress(OSError):  # if it has died, the request through this will fail
+        with theirs, suppress(OSError):  # if the helper has died, the request will fail
             socket.send_fds(self._control, [b"."], [theirs.fileno()])
         return Connection(ours.detach())
 
@@ -121,7 +120,7 @@ def serve(control: socket.socket, backend: Any) -> None:
             _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         except OSError:
             descriptors = []
-        if not descriptors:  # the process that asks has ended, so nobody waits for any answer
+        if not descriptors:  # the requesting process has ended: nobody waits for an answer
             os._exit(0)
         connection: Connection[Any, Any] = Connection(descriptors[0])
         threading.Thread(target=_answer, args=(connection, backend), daemon=True).start()
@@ -151,9 +150,9 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Threads that wait for stores, ``most`` of them; unlike an executor's, they are daemons.
+    """At most ``most`` daemon threads that wait for stores.
 
-    So a process can end although one of them still waits.
+    Unlike an executor's threads, they do not keep a process from ending.
     """
 
     def __init__(self, most: int) -> None:
@@ -191,4 +190,4 @@ class Threads:
                     future.set_result(act(*arguments))
                 except BaseException as error:
                     future.set_exception(error)
-            del future, act, arguments  # else their memory would be kept until the next job comes
+            del future, act, arguments  # free their memory before waiting for the next job

@@ -1,7 +1,7 @@
 """Objects of s3, gs, az and https servers, through obstore.
 
-obstore has threads of its own, which do not survive a fork. So it is imported only where it is
-used, and ``access`` ensures that no process that may fork later gets here.
+obstore has its own threads, which do not survive a fork. So it is imported only on use, and
+``access`` ensures that no process that may fork later gets here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ObjectStores:
         except StoreError:
             if place.kind != "http":
                 raise
-            # A URL may be signed for GET alone; of its answer only the head is taken.
+            # A URL may be signed for GET only: send that, and read just the head of the answer.
             meta = self._try(url, lambda obs, store: obs.get(store, place.key).meta)
         return _object(url, meta)
 
@@ -186,7 +186,7 @@ def _quoted(etag: str | None) -> str:
 def _opened(place: Location) -> Any:
     from obstore import store
 
-    # Without retries here: ``access`` tries again, and knows when to give up.
+    # No retries here: ``access`` does them, and knows when to give up.
     more: Any = {"client_options": _client_options(), "retry_config": {"max_retries": 0}}
     if place.kind == "s3":
         return store.S3Store(place.root, **more, **_of_profile())

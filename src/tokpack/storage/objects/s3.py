@@ -1,7 +1,7 @@
 """Requests to S3 through boto3, for what obstore cannot do.
 
-These are listings that fail at an error and do not end there, uploads that can be aborted later,
-and deletes of one version. Each request is made once: ``access`` tries again.
+These are listings that fail on an error instead of ending there, uploads that can be aborted later,
+and deletes of one version. Requests are not retried here but in ``access``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _client() -> Any:
         read_timeout=patience,
         retries={"total_max_attempts": 1},
         max_pool_connections=_AT_ONCE,
-        # Stores other than Amazon's may not know these checksums; each part has an MD5 instead.
+        # Stores other than Amazon's may not support these checksums; each part has an MD5 instead.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={"addressing_style": "path"} if address else None,
@@ -82,7 +82,7 @@ def _translating(url: str) -> Iterator[None]:
 
 
 def pages(url: str, **more: str) -> Iterator[dict[str, Any]]:
-    """The pages of a folder's listing. obstore would take an error with status 200 for its end."""
+    """The pages of a folder's listing; obstore takes an error with status 200 for the end."""
     place = place_of(url)
     prefix = f"{place.key.strip('/')}/".lstrip("/")
     with _translating(url):

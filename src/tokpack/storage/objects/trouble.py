@@ -17,7 +17,7 @@ _STATUS = re.compile(r"status code: (\d{3})([^:<]*)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 NO_BUCKET = "there is no bucket"
 _NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound")
-PASSING = (408, 409, 425, 429)  # 409: another request for the object was under way
+PASSING = (408, 409, 425, 429)  # 409: another request for the object was in progress
 _MOST = 300
 _CREDENTIALS = {
     "s3": "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or for a public bucket "
@@ -28,7 +28,7 @@ _CREDENTIALS = {
     "http": "the URL may have expired, or need a login",
     "": "the settings of its fsspec file system",
 }
-_ENDPOINT = {  # the first that is set is used; the second is named where none is
+_ENDPOINT = {  # the first that is set counts; the second is suggested in messages
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
@@ -43,9 +43,9 @@ _NO_CREDENTIALS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal
 
 
 class TransientError(Exception):
-    """A failure that may be gone at the next try; the message is for people.
+    """A failure that may not occur again; the message is for people.
 
-    ``silent``: no answer came, as with a wrong setting. ``refused``: the answer says that nothing
+    ``silent``: there was no answer, as with a wrong setting. ``refused``: by the answer, nothing
     was done.
     """
 
@@ -105,8 +105,7 @@ def failure(url: str, number: int, code: str, text: str, *, broken: bool = False
     if number == 404 and code not in _NO_BUCKET_CODES:
         return MissingError(url)
     if not any(host in text for host in _NO_CREDENTIALS):
-        # 416: the library read on after an answer that broke off at its very end, and so requested
-        # an empty range.
+        # 416: an answer broke off at its very end, and the library requested the (empty) rest.
         passes = (number >= 500 and number != 501) or number in PASSING
         if passes or (number == 416 and place.kind != "http"):
             return TransientError(
@@ -158,7 +157,7 @@ def _lasting(text: str, number: int, answer: str, place: Location) -> str:
             f"the credentials have expired ({answer}): get new ones, and check {settings}",
         ),
         (
-            # The answer to a HEAD request has no body to tell the reason.
+            # The answer to a HEAD request has no body with a reason.
             answer in ("400 Bad Request", "403 Forbidden")
             and place.kind == "s3"
             and bool(os.environ.get("AWS_SESSION_TOKEN")),

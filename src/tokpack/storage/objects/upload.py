@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 LEAST_PART, MOST_PART, MOST_PARTS = 5 << 20, 5 << 30, 10_000  # of S3; the last part may be smaller
-COPY_BYTES = 512 << 20  # of a part that S3 copies; not more, so that many are copied at a time
-_DOUBLED = 4  # how often the size of parts may double if they are too many; each is in memory
+COPY_BYTES = 512 << 20  # of a part that S3 copies; small enough for many at a time
+_DOUBLED = 4  # doublings of the part size for large objects; parts are held in memory
 
 
 class TakenError(OutputError):
-    """Another version is there than the one that was looked at, or written."""
+    """The object is not in the version that was looked at, or written."""
 
     def __init__(self, url: str, now: str = "exists") -> None:
         super().__init__(
@@ -62,23 +62,23 @@ def write(content: bytes | Sequence[Range], url: str, mode: PutMode = "overwrite
 def check_writable(url: str) -> None:
     """Raise OutputError if no object can be written. An empty one is written, and removed.
 
-    On the hub each of these would be a commit. So there the rights of the account are looked at; a
-    repository that does not exist is made.
+    On the hub both would be commits. So there the account's rights are checked instead, and a
+    missing repository is created.
     """
     if repository := hub_repository(url):
         if objects.create_repository(url):
-            _logger.warning("made the private repository %s of datasets on the hub", repository)
+            _logger.warning("made the private dataset repository %s on the hub", repository)
         return
-    # If an object of this name exists, that the store has answered is enough. An empty one was left
-    # by a command that was killed.
+    # If an object of this name exists, the store's answer is enough. An empty one was left by a
+    # killed command.
     written = objects.put(url, b"", "create") or objects.stat(url)
     if written and not written.size:
-        with suppress(OutputError):  # the user may write but not delete: then it stays
+        with suppress(OutputError):  # a user who may write but not delete leaves it there
             objects.delete(url, written)
 
 
 def writes_conditionally(url: str) -> bool:
-    """Whether a store refuses to create an object that is there; tried with ``url``, and removed.
+    """Whether a store refuses to create an existing object; tried with ``url``, then removed.
 
     OutputError if nothing can be written.
     """
@@ -107,8 +107,8 @@ def send(
 ) -> StoredObject:
     """Send a file as an object; what ``mode`` allows is replaced when the new one is complete.
 
-    ``begun`` is called with the id of an upload in parts, which ``abort`` takes. ``check`` is
-    called just before the object appears, and may raise. Raises OutputError, TakenError.
+    ``begun`` is called with the id of an upload in parts, for ``abort``. ``check`` is called just
+    before the object appears, and may raise. Raises OutputError, TakenError.
     """
     path = os.path.abspath(path)
     version = identity(path)
@@ -146,7 +146,7 @@ def compose(
         written = write(ranges, url, mode)
         on_bytes(size)
     try:
-        # The sources are compared once more at the end, because some stores ignore conditions.
+        # Compare the sources again at the end, because some stores ignore conditions.
         for source in {one.source for one in ranges}:
             if isinstance(source, LocalFile):
                 source.check_same()
@@ -168,8 +168,8 @@ class UploadPart(NamedTuple):
 def parts_of(ranges: Sequence[Range], url: str) -> list[UploadPart]:
     """The parts of an upload within the limits of S3. UsageError if there are too many ranges.
 
-    S3 cannot copy a range that is smaller than a part: it is read here and joined with its
-    neighbours. So are ranges that are not on S3.
+    S3 cannot copy a range smaller than the least part: such a range is read here and joined with
+    its neighbours, and so are ranges that are not on S3.
     """
     size = sum(one.size for one in ranges)
     most = min(max(COPY_BYTES, -(-2 * size // MOST_PARTS)), MOST_PART)
@@ -178,14 +178,14 @@ def parts_of(ranges: Sequence[Range], url: str) -> list[UploadPart]:
         if len(parts) <= MOST_PARTS:
             return parts
     raise UsageError(
-        f"{shown(url)}: {len(ranges)} objects are too many for one on S3, which has {MOST_PARTS} "
-        "parts at most: merge some of them first, then what came of that"
+        f"{shown(url)}: {len(ranges)} objects are too many for one on S3, which allows "
+        f"{MOST_PARTS} parts: merge groups of them first, then the results"
     )
 
 
 def _parts(ranges: Sequence[Range], least: int, most: int, sent: int) -> Iterator[UploadPart]:
     joined: list[Range] = []
-    pending, on_s3 = 0, False  # bytes in them; whether the last one is
+    pending, on_s3 = 0, False  # bytes collected; whether the last range is on S3
     for source, first, end in ranges:
         begin = first
         on_s3 = isinstance(source, StoredObject) and place_of(source.url).kind == "s3"
@@ -194,7 +194,7 @@ def _parts(ranges: Sequence[Range], least: int, most: int, sent: int) -> Iterato
             alone = on_s3 and left >= least
             full = least if alone else max(least, sent if not on_s3 else limits.PART_BYTES)
             if alone and not pending:
-                size = -(-left // -(-left // most))  # parts of one size, none of which is small
+                size = -(-left // -(-left // most))  # equal parts, so that none is too small
                 yield UploadPart([Range(source, begin, begin + size)], copied=True)
             else:
                 size = max(min(left, full - pending), 0)
@@ -241,7 +241,7 @@ def _in_parts(
         etags = workers.map(make, enumerate(parts, 1))
         check()
         if mode != "overwrite" and not matches(objects.stat(url), mode):
-            raise TakenError(url)  # looked at, because some stores ignore the condition below
+            raise TakenError(url)  # checked here: some stores ignore the condition below
         result = objects.complete(url, upload, etags, mode)
         if result is None:
             raise TakenError(url)
@@ -257,7 +257,7 @@ def _in_parts(
 def _content(ranges: Sequence[Range]) -> bytes | Sequence[Range]:
     """The bytes of several ranges, those of objects read at the same time.
 
-    If all are of files they are returned as ranges, to be read when they are sent.
+    Ranges of files are returned as they are, to be read while they are sent.
     """
     stored = [(one.source, *one[1:]) for one in ranges if isinstance(one.source, StoredObject)]
     if not stored:
@@ -273,7 +273,7 @@ def _content(ranges: Sequence[Range]) -> bytes | Sequence[Range]:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Raise InputError if a source cannot be read, since the output is not at fault."""
+    """Raise InputError if a source cannot be read: the output is not at fault."""
     try:
         yield
     except StoreError as error:

@@ -28,7 +28,7 @@ _KINDS = {
 _ACCOUNT_HOST = re.compile(r"[\w-]+\.(dfs|blob)\.[\w.-]+")
 _HUB_DATASET = re.compile(r"hf://(?!datasets/|buckets/)")
 _HUB_OBJECT = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@[^/]+)?/.")
-# The secret parts of URLs in messages of libraries: a query, and a password before an @.
+# Secrets in URLs in messages of libraries: a query, and a password before an @.
 _QUERY = re.compile(r"(\w://[^\s\"'<>?]*)\?[^\s\"'<>),]*")
 _PASSWORD = re.compile(r"(\w://)[^\s/@\"'<>]*:[^\s/@\"'<>]*@")
 
@@ -37,10 +37,10 @@ _PASSWORD = re.compile(r"(\w://)[^\s/@\"'<>]*:[^\s/@\"'<>]*@")
 class StoredObject:
     """One version of an object.
 
-    ``etag`` is "" if the store gives none; ``modified_ns`` is 0 unless it is needed instead.
-    ``generation`` is what GCS calls a version in conditions of writes. ``written`` is when it was
-    written, in seconds since the epoch by the store's clock, or 0 if not known. ``ours`` is False
-    in the result of a write that found the same bytes, written by another run.
+    ``etag`` is "" if the store has none; then ``modified_ns`` identifies the version, else it is 0.
+    ``generation`` is GCS's version for conditional writes. ``written`` is the time of writing in
+    seconds since the epoch by the store's clock, or 0 if unknown. ``ours`` is False in the result
+    of a write that found the same bytes from another run.
     """
 
     url: str
@@ -52,7 +52,7 @@ class StoredObject:
     ours: bool = field(default=True, compare=False)
 
     def has_same_content(self, other: StoredObject) -> bool:
-        """Whether both have the same content: the same size and ETag, or without ETags time."""
+        """Whether both have the same size and ETag, or time if there are no ETags."""
         if self.size != other.size or bool(self.etag) != bool(other.etag):
             return False
         return self.etag == other.etag if self.etag else self.modified_ns == other.modified_ns
@@ -65,7 +65,7 @@ PutMode = Literal["overwrite", "create"] | StoredObject
 class Location(NamedTuple):
     """The place of an object: ``root`` is the bucket, container or host; ``key`` its name there.
 
-    ``kind`` is s3, gs, az, http, or "" for what fsspec opens; then root is "" and key the URL.
+    ``kind`` is s3, gs, az, http, or "" for fsspec; then ``root`` is "" and ``key`` the URL.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Location(NamedTuple):
 
 
 def is_url(text: str) -> bool:
-    """Whether a path is the URL of an object; ``hf://NAME`` is a dataset, and no object."""
+    """Whether a path is the URL of an object; ``hf://NAME`` is a dataset, not an object."""
     return "://" in text and _URL.match(text) is not None and not _HUB_DATASET.match(text)
 
 
@@ -100,15 +100,15 @@ def scrubbed(text: str) -> str:
 
 
 def place_of(url: str) -> Location:
-    """The place that a URL names. InputError if it has no bucket, container or host, or is a chain.
+    """The place in a URL. InputError if it has no bucket, container or host, or is a chain.
 
-    In a chain of fsspec, ``a::b``, what is found at b decides what is opened: even code could be.
+    In an fsspec chain, ``a::b``, the content of b decides what is opened, even code.
     """
     scheme, _, rest = url.partition("://")
     kind = _KINDS.get(scheme.lower(), "")
     if not kind and "::" in url:
         raise InputError(
-            f"{shown(url)}: a chain of file systems is not opened: name the object itself"
+            f"{shown(url)}: chains of file systems are not supported: name the object itself"
         )
     if not kind:
         return Location("", "", url)
@@ -126,7 +126,7 @@ def place_of(url: str) -> Location:
 
 
 def object_of(url: str) -> Location:
-    """A place that is the same for all URLs of one object; for a path, the place of the path."""
+    """The place of an object, equal for all of its URLs; for a path, its own place."""
     place = place_of(url)
     if place.kind != "az":
         return place
@@ -192,7 +192,7 @@ def patience_seconds() -> float:
     return seconds
 
 
-# Ranges of objects and of files, which new objects are made of.
+# Ranges of objects and files, of which new objects are made.
 
 PART_BYTES = 16 << 20  # of an upload
 _MOST_PARTS = 9000
