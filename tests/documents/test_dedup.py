@@ -212,7 +212,7 @@ def test_the_result_depends_on_nothing_but_the_documents(
 
     expected = made("a")
     monkeypatch.setattr(base, "RUN_BYTES", 64)
-    monkeypatch.setattr(import_module("tokpack.documents.dedup"), "_PART", 7)
+    monkeypatch.setattr(import_module("tokpack.documents.keys"), "_PART", 7)
     assert made("b", threads=5) == expected
     assert made("c", threads=1) == expected
 

@@ -19,7 +19,7 @@ import tokpack
 from tokpack import MMapIndexedDataset
 from tokpack.dataset.outputs import NewFiles
 from tokpack.dataset.verify import verify
-from tokpack.documents.dedup import token_hashes
+from tokpack.documents.keys import token_hashes
 from tokpack.errors import BusyError, FormatError, OutputError
 from tokpack.storage.disk import DATA
 

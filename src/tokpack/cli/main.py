@@ -40,6 +40,7 @@ GROUPS = {
         "shards plan": "a run -> shards for many machines",
         "shards status": "which shards are done, failed, lost",
         "shards commit": "all shards -> one dataset",
+        "shards task": "a task of a command with --engine",
         "tokenizer": "what a tokenizer is, its speed, its tokens",
         "bench": "its speed beside other libraries, on your text",
         "tokenizer train": "text -> a tokenizer.json or a vocabulary",

@@ -7,9 +7,10 @@ import shlex
 import sys
 import time
 from collections import Counter
-from contextlib import contextmanager, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stdout
+from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokpack.cli import summary, terminal
 from tokpack.cli.parser import Group, flag_names, flags, given_options, parse
@@ -21,19 +22,37 @@ from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tokpack.cli.parser import Page
     from tokpack.dataset import Manifest
+    from tokpack.dataset.results import RunTasks, Task
     from tokpack.encoding import EncodeOptions
     from tokpack.encoding.status import RunStatus
+    from tokpack.progress import Show
     from tokpack.shards.commit import ShardStatus
-    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards.drive import ShardEngine
+    from tokpack.shards.plan import ShardPlan, Work
+    from tokpack.shards.tasks import TaskList
 
+T = TypeVar("T")
 (SIZE,) = flags(
     "--shard-size SIZE  about so much text in each shard (64GB)",
     shard_size={"default": SHARD_BYTES},
 )
+ENGINE = flags(
+    """
+    --engine local|ray|slurm  this machine; a Ray cluster, with a task for each shard; or a Slurm
+                           cluster, with an array of tasks that take shards (local)
+    --machines N           at most so many tasks of Slurm (as many as its partition runs)
+    --engine-option KEY=VALUE  an option of sbatch, such as partition=main, account, time or
+                           memory; modules=A,B to load; header=FILE, which begins the script
+    --ray-address ADDRESS  of the cluster ($RAY_ADDRESS, else the one on this machine)
+    """,
+    engine={"default": "local"},
+    engine_option={"action": "append", "default": []},
+)
+ON_A_CLUSTER = Group("the passes over tokens on many machines", ENGINE)
 GROUP = Group(
     "many machines",
     (
@@ -43,16 +62,9 @@ GROUP = Group(
             --shard N|N,N-N|auto|next  which ones; auto: the number of this task of a Slurm,
                                    Kubernetes, ... array; next: a free one, and so on until all
                                    are done
-            --engine local|ray|slurm  this machine; a Ray cluster, with a task for each shard; or
-                                   a Slurm cluster, with an array of tasks that take shards (local)
-            --machines N           at most so many tasks of Slurm (as many as its partition runs)
-            --engine-option KEY=VALUE  an option of sbatch, such as partition=main, account, time or
-                                   memory; modules=A,B to load; header=FILE, which begins the script
-            --ray-address ADDRESS  of the cluster ($RAY_ADDRESS, else the one on this machine)
             """,
-            engine={"default": "local"},
-            engine_option={"action": "append", "default": []},
         ),
+        *ENGINE,
         SIZE,
     ),
 )
@@ -64,11 +76,8 @@ _BESIDE_A_PLAN = frozenset(
 
 def encode(arguments: argparse.Namespace, page: Page) -> int:
     """Make the shards of ``encode --plan``, one after the other."""
-    from tokpack.encoding.status import may_pass
     from tokpack.shards.cut import encode_shard
-    from tokpack.shards.drive import numbers_of
     from tokpack.shards.plan import load_plan
-    from tokpack.shards.take import free_shards
 
     if not (arguments.plan and arguments.shard):
         raise UsageError("--plan PREFIX and --shard N belong together")
@@ -80,17 +89,39 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
                 f"{what} and --plan are both given: the plan has it, so leave {what} out"
             )
     prefix, plan = load_plan(arguments.plan)
-    takes = arguments.shard == "next"
-    named = [] if takes else numbers_of(arguments.shard, plan.shards)
-    numbers = free_shards(plan, prefix) if takes else ((number, None) for number in named)
+    options = given_options(encode_shard, arguments)
+    make = partial(encode_shard, plan, prefix, **options)
     datasets = []
+    made = each_made(plan, prefix, arguments.shard, make, arguments.log_interval)
+    for number, manifests, report in made:
+        names = plan.prefixes(prefix, number).values()
+        for name, manifest in zip(names, manifests, strict=True):
+            there = "" if report.first else " (it was there)"
+            terminal.say(summary.describe(name, manifest) + there)
+            datasets.append((name, manifest))
+    summary.print_made(datasets, arguments)
+    return 0
+
+
+def each_made(
+    plan: Work,
+    prefix: str,
+    which: str,
+    make: Callable[..., T],
+    interval: terminal.LineInterval | None = None,
+) -> Iterator[tuple[int, T, terminal.Reporter]]:
+    """Make the shards ``which`` is, one after the other: the number of each, and what it became."""
+    from tokpack.encoding.status import may_pass
+    from tokpack.shards.drive import numbers_of
+    from tokpack.shards.take import free_shards
+
+    takes = which == "next"
+    named = [] if takes else numbers_of(which, plan.shards)
+    numbers = free_shards(plan, prefix) if takes else ((number, None) for number in named)
     for number, lease in numbers:
         try:
-            with terminal.Reporter(arguments.log_interval) as report, _outcome_is_told():
-                options = given_options(encode_shard, arguments)
-                manifests = encode_shard(
-                    plan, prefix, number, **options, progress=report, lease=lease
-                )
+            with terminal.Reporter(interval) as report, _outcome_is_told():
+                made = make(number, lease=lease, progress=report)
         except BusyError:  # another took it first
             if not takes:
                 raise
@@ -100,13 +131,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
                 raise
             terminal.note(f"shard {number} failed: {error}")
             continue
-        names = plan.prefixes(prefix, number).values()
-        for name, manifest in zip(names, manifests, strict=True):
-            there = "" if report.first else " (it was there)"
-            terminal.say(summary.describe(name, manifest) + there)
-            datasets.append((name, manifest))
-    summary.print_made(datasets, arguments)
-    return 0
+        yield number, made, report
 
 
 @contextmanager
@@ -128,7 +153,7 @@ def _outcome_is_told() -> Iterator[None]:
 
 def check_engine(arguments: argparse.Namespace) -> None:
     """Refuse flags for an engine if none is requested. UsageError."""
-    is_sized = arguments.shard_size != SIZE.settings["default"]
+    is_sized = getattr(arguments, "shard_size", SHARD_BYTES) != SHARD_BYTES
     for name, is_set, engines in (
         ("--ray-address", arguments.ray_address is not None, ("ray",)),
         ("--machines", arguments.machines is not None, ("slurm",)),
@@ -144,8 +169,7 @@ def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) ->
     """Do everything of ``encode --engine``: plan, tasks that make the shards, commit."""
     from tokpack.shards.commit import commit
     from tokpack.shards.cut import check_fits, make_shard_plan
-    from tokpack.shards.drive import ShardEngine, ShardRunner
-    from tokpack.shards.plan import plan_folder, save_plan
+    from tokpack.shards.plan import save_plan
 
     if arguments.files:
         raise UsageError("--files is for one machine: here each shard is one, of --shard-size")
@@ -155,43 +179,89 @@ def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) ->
         )
     prefix = options.output if is_url(options.output) else os.path.abspath(options.output)
     plan = make_shard_plan(options, arguments.shard_size)
-    more = ["--quiet", *(["--scratch", arguments.scratch] if arguments.scratch else [])]
-    engine: ShardEngine
-    takers, cpus = 0, arguments.workers or None
+    more = ["--scratch", arguments.scratch] if arguments.scratch else []
+    with _engine(arguments, prefix, arguments.workers) as (engine, flags_of_it, machines, disk):
+        if machines:
+            known = 0 if arguments.scratch else disk
+            for text in check_fits(plan, prefix, machines=machines, disk=known):
+                terminal.note(text)
+        plan = save_plan(plan, prefix, overwrite=arguments.overwrite)
+        with terminal.Reporter(arguments.log_interval) as report:
+            more += flags_of_it
+            _drive(plan, prefix, engine, more, takers=min(machines, plan.shards), show=report)
+    manifests = commit(plan, prefix, overwrite=arguments.overwrite)
+    show_committed(plan, prefix, manifests, arguments)
+    return 0
+
+
+@contextmanager
+def _engine(
+    arguments: argparse.Namespace, prefix: str, cpus: int | None
+) -> Iterator[tuple[ShardEngine, list[str], int, int]]:
+    """The engine that was asked for, what its tasks are told, and for tasks that take shards how
+    many machines there are, with how much disk.
+    """
+    from tokpack.shards.plan import plan_folder
+
     with redirect_stdout(sys.stderr):  # since Ray prints what happens to nodes
         if arguments.engine == "ray":
             from tokpack.shards.ray_engine import RayEngine
 
-            engine = RayEngine(arguments.ray_address, cpus)
-            more += ["--workers", str(engine.cpus)]
-        else:
-            from tokpack.shards.slurm_engine import SlurmEngine
+            with closing(RayEngine(arguments.ray_address, cpus)) as ray:
+                yield ray, ["--quiet", "--workers", str(ray.cpus)], 0, 0
+            return
+        from tokpack.shards.slurm_engine import SlurmEngine
 
-            here = os.path.abspath(os.path.basename(prefix)) if is_url(prefix) else prefix
-            # By its name a later command finds the job.
-            name = f"tokpack-{os.path.basename(prefix)}-{sha256(prefix.encode()).hexdigest()[:8]}"
-            given = arguments.engine_option
-            engine = SlurmEngine(name, cpus, given, plan_folder(here), terminal.note)
-            machines = arguments.machines or engine.places
-            disk = 0 if arguments.scratch else engine.disk
-            for text in check_fits(plan, prefix, machines=machines, disk=disk):
-                terminal.note(text)
-            takers = min(machines, plan.shards)
-        try:
-            plan = save_plan(plan, prefix, overwrite=arguments.overwrite)
-            with terminal.Reporter(arguments.log_interval) as report:
-                ShardRunner(
-                    plan, prefix, engine, more, takers=takers, show=report, say=terminal.note
-                ).run()
-        except KeyboardInterrupt:
-            if takers:
-                terminal.note("the tasks go on: the same command takes them up, and commits")
-            raise
-        finally:
-            engine.close()
-    manifests = commit(plan, prefix, overwrite=arguments.overwrite)
-    show_committed(plan, prefix, manifests, arguments)
-    return 0
+        here = os.path.abspath(os.path.basename(prefix)) if is_url(prefix) else prefix
+        # By its name a later command finds the job.
+        name = f"tokpack-{os.path.basename(prefix)}-{sha256(prefix.encode()).hexdigest()[:8]}"
+        given = arguments.engine_option
+        with closing(SlurmEngine(name, cpus, given, plan_folder(here), terminal.note)) as slurm:
+            yield slurm, ["--quiet"], arguments.machines or slurm.places, slurm.disk
+
+
+def _drive(
+    plan: Work,
+    prefix: str,
+    engine: ShardEngine,
+    more: Sequence[str],
+    *,
+    takers: int,
+    show: Show,
+) -> None:
+    """Make all shards on an engine."""
+    from tokpack.shards.drive import ShardRunner
+
+    say = terminal.note
+    try:
+        ShardRunner(plan, prefix, engine, more, takers=takers, show=show, say=say).run()
+    except KeyboardInterrupt:
+        if takers:
+            terminal.note("the tasks go on: the same command takes them up, and finishes")
+        raise
+
+
+def tasks_of(arguments: argparse.Namespace, beside: str, report: Show) -> RunTasks | None:
+    """What runs the passes of a command on its engine; None on this machine.
+
+    The list of tasks lies beside the dataset or view ``beside``.
+    """
+    check_engine(arguments)
+    if arguments.engine == "local":
+        return None
+
+    def drive(work: TaskList, prefix: str) -> None:
+        cpus = getattr(arguments, "threads", None) or None
+        with _engine(arguments, prefix, cpus) as (engine, more, machines, _):
+            _drive(work, prefix, engine, more, takers=min(machines, work.shards), show=report)
+
+    def run(kind: str, tasks: Sequence[Task]) -> None:
+        from tokpack.dataset.results import everywhere
+        from tokpack.shards.tasks import run_tasks
+
+        run_tasks(everywhere(beside), kind, tasks, drive)
+
+    return run
 
 
 def show_committed(

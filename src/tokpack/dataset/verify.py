@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,20 +25,23 @@ from tokpack.dataset.manifest import (
     manifest_path,
 )
 from tokpack.dataset.mapped import ByteBlock, scan
-from tokpack.dataset.shards import check_digest, check_manifest
+from tokpack.dataset.results import NewResult, Result, Task, everywhere, files_of, result_path
+from tokpack.dataset.shards import check_digest, check_manifest, piece_prefix
 from tokpack.dataset.table import check_footer, dropped_path, table_path
 from tokpack.dataset.track import check_tracks
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.errors import FormatError, InputError, UnreachableError, UsageError
 from tokpack.progress import ProgressStage, with_bar
-from tokpack.storage import identity, near
+from tokpack.storage import identity, near, storage_of
 from tokpack.storage.disk.blocks import block_sums, checksum_of_sums
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
     from typing import Unpack
 
     from tokpack.dataset.manifest import ShardRecord
+    from tokpack.dataset.results import RunTasks
     from tokpack.dataset.shards import Shard
     from tokpack.progress import Show
     from tokpack.tokenizers import TokenizerFiles
@@ -170,6 +173,7 @@ def verify(
     vocab_size: int | None = None,
     eod: int | None = None,
     progress: Show | bool | None = None,
+    tasks: RunTasks | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> VerifyReport:
     """Check the dataset ``prefix`` and raise FormatError at its first fault, which says where.
@@ -181,7 +185,8 @@ def verify(
     name other tokens around each document. So are the values and checksums of tracks. For a view
     its selection is checked, and each dataset that it lists documents of, as a whole. A tokenizer,
     named as for load_tokenizer, also gives a ``vocab_size``. ``progress`` is told the bytes of the
-    .bin that are done. InputError if a file cannot be read, or the dataset is replaced meanwhile.
+    .bin that are done. ``tasks`` checks shards elsewhere. InputError if a file cannot be read, or
+    the dataset is replaced meanwhile.
     """
     began = time.perf_counter()
     if any(tokenizer.values()):
@@ -196,7 +201,7 @@ def verify(
     bytes_read = 0
     with MMapIndexedDataset(prefix) as dataset:
         view = dataset.view
-        records = dataset.records if view is None else view.base.records
+        records = _records(dataset)
         tokens = sum(record.tokens for record in records) or dataset.token_count
         stage = ProgressStage(progress, "verify", tokens * dataset.dtype.itemsize)
         if view is not None:
@@ -205,22 +210,15 @@ def verify(
             request = request.filled(dataset.manifest)
             if dataset.manifest:
                 _check_sums(dataset.manifest, manifest_path(dataset.path_prefix))
-        for number, shard in enumerate(dataset.shards() if view is None else view.base):
-            record = records[number] if records else None
-            try:
-                if record is not None:
-                    check_digest(dataset.path_prefix, shard, record)
-                unchecked = _verify_shard(shard, request, stage, record)
-            except (FormatError, InputError):
-                shard.check_current("verified")
-                raise
-            shard.check_current("verified")
+        found = (
+            (_look_at(dataset, number, shard, request, stage) for number, shard in _shards(dataset))
+            if tasks is None
+            else _found_by(tasks, dataset, request)
+        )
+        for unchecked, size in found:
             for what, reason in unchecked.items():
                 reasons[what].add(reason)
-            bytes_read += shard.idx_bytes
-            if not quick:
-                width = sum(dtype.itemsize for dtype in shard.tracks.values())
-                bytes_read += shard.tokens.nbytes + width * len(shard.tokens)
+            bytes_read += size
         return VerifyReport(
             prefix=dataset.path_prefix,
             documents=dataset.documents,
@@ -252,6 +250,77 @@ class _Request:
         size = manifest.token_fact("vocab_size") if self.vocab_size is None else self.vocab_size
         before, after = manifest.frame or (None, None)
         return _Request(self.quick, size, after if self.after is None else self.after, before)
+
+
+def _records(dataset: MMapIndexedDataset) -> tuple[ShardRecord, ...]:
+    """The records of the datasets that a virtual one or a view is made of; none for any other."""
+    return dataset.records if dataset.view is None else dataset.view.base.records
+
+
+def _shards(dataset: MMapIndexedDataset) -> Iterator[tuple[int, Shard]]:
+    """The shards to be checked, each opened when its turn comes, with their numbers."""
+    return enumerate(dataset.shards() if dataset.view is None else dataset.view.base)
+
+
+def _look_at(
+    dataset: MMapIndexedDataset, number: int, shard: Shard, request: _Request, stage: ProgressStage
+) -> tuple[dict[str, str], int]:
+    """Check a shard: why each of CHECKS was not made, and how many bytes were read."""
+    records = _records(dataset)
+    record = records[number] if records else None
+    try:
+        if record is not None:
+            check_digest(dataset.path_prefix, shard, record)
+        unchecked = _verify_shard(shard, request, stage, record)
+    except (FormatError, InputError):
+        shard.check_current("verified")
+        raise
+    shard.check_current("verified")
+    size = shard.idx_bytes
+    if not request.quick:
+        width = sum(dtype.itemsize for dtype in shard.tracks.values())
+        size += shard.tokens.nbytes + width * len(shard.tokens)
+    return unchecked, size
+
+
+def _found_by(
+    run: RunTasks, dataset: MMapIndexedDataset, request: _Request
+) -> Iterator[tuple[dict[str, str], int]]:
+    """What ``_look_at`` returns for each shard, or raises, from a task for each."""
+    prefix, records = everywhere(dataset.path_prefix), _records(dataset)
+    prefixes = [piece_prefix(prefix, record) for record in records] or [prefix]
+    sizes = [record.bin_bytes for record in records] or [0]
+    tasks = []
+    for number, files in enumerate(files_of(prefixes)):
+        facts = {"prefix": prefix, "number": number, "request": asdict(request)}
+        tasks.append(Task(result_path(prefix, "verify", facts, files), sizes[number], facts))
+    run("verify", tasks)
+    results = [Result(task.result).facts for task in tasks]
+    for task in tasks:  # the next command is to look again
+        storage_of(task.result).delete(task.result)
+    for found in results:
+        if fault := found.get("fault"):
+            raise (FormatError if found["is_broken"] else InputError)(fault)
+        yield found["unchecked"], found["size"]
+
+
+def verify_task(task: Task, progress: Show) -> None:
+    """Check a shard, and write what was found, even if it is broken."""
+    facts, found = task.facts, {}
+    with NewResult(task.result) as new:
+        try:
+            with MMapIndexedDataset(facts["prefix"]) as dataset:
+                stage = ProgressStage(progress, "verify", task.size)
+                request, wanted = _Request(**facts["request"]), facts["number"]
+                view = dataset.view
+                shard = dataset.shard(wanted) if view is None else view.base.open(wanted)
+                unchecked, size = _look_at(dataset, wanted, shard, request, stage)
+                found = {"unchecked": unchecked, "size": size}
+        except (FormatError, InputError) as error:
+            if isinstance(error, UnreachableError) or isinstance(error.__cause__, UnreachableError):
+                raise
+            found = {"fault": str(error), "is_broken": isinstance(error, FormatError)}
+        new.finish(found)
 
 
 def _verify_shard(

@@ -88,6 +88,15 @@ class Base:
             documents += moves[np.searchsorted(here, documents, side="right") - 1]
         return documents
 
+    def numbers_through(self, documents: Int64s) -> Int64s:
+        """The numbers in the base of documents that are numbered through all datasets."""
+        datasets = np.searchsorted(self.firsts[1:], documents, side="right")
+        result = np.empty_like(documents)
+        for dataset in np.flatnonzero(np.bincount(datasets)).tolist():
+            here = datasets == dataset
+            result[here] = self.numbers(dataset, documents[here] - self.firsts[dataset])
+        return result
+
     def places(self, dataset: int, documents: slice) -> Int64s | slice:
         """The ``numbers`` of consecutive documents; a slice if they are consecutive in the base,
         too.

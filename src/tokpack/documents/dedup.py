@@ -7,24 +7,24 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.dataset import MMapIndexedDataset, are_trained, trained_ends
-from tokpack.dataset.format import document_ends, prefixes_of, starts_of
-from tokpack.dataset.table import (
-    OWN,
-    DocumentTable,
-    has_table,
-    import_parquet,
-    plain_ids,
-    token_digests,
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.format import document_lengths, prefixes_of, starts_of
+from tokpack.dataset.table import has_table, import_parquet
+from tokpack.documents.alike import are_alike, compared_by
+from tokpack.documents.base import as_share, trained_tracks
+from tokpack.documents.keys import (
+    KeptKeys,
+    band_hashes,
+    have_trained,
+    pairs_of_parts,
+    token_hashes,
 )
-from tokpack.documents.base import as_share, scan_documents, trained_tracks
 from tokpack.documents.write import BESIDE_VIEW, NewTable, NewViews, ViewSpec
 from tokpack.errors import UsageError, option
 from tokpack.machine import usable_cores
@@ -32,10 +32,10 @@ from tokpack.progress import ProgressStage, with_bar
 from tokpack.storage import paths_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tokpack.dataset import Manifest
-    from tokpack.dataset.outputs import NewFiles
+    from tokpack.dataset.results import RunTasks
     from tokpack.progress import Show
     from tokpack.storage import PathLike
 
@@ -43,80 +43,10 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
-_PART = 1 << 22  # documents that are sorted at a time, with 24 bytes each
-
-
-def token_hashes(
-    dataset: MMapIndexedDataset,
-    out: Keys,
-    *,
-    ends: Int64s | None = None,
-    threads: int,
-    on_bytes: Callable[[int], None],
-    sums: dict[str, str],
-) -> None:
-    """Write XXH3-128 of each document's tokens to ``out``, uint64 [documents, 2].
-
-    If ``out`` is [documents, 1], only the upper halves are written. Tokens are hashed as int32,
-    little endian, whatever the dtype. Hashes come from the table of documents if there is one;
-    otherwise ``ends``, the tokens before each document, are computed if not given. ``on_bytes`` is
-    told how many bytes are done, ``sums`` are those of ``scan_documents``.
-    """
-    width = out.shape[1]
-    if has_table(dataset.path_prefix):
-        table = DocumentTable(dataset.path_prefix)
-        if table.numbers is None:
-            _read_hashes(table, out)
-        else:
-            base = np.empty((table.ends[-1], width), np.uint64)
-            _read_hashes(table, base)
-            out[:] = base[table.numbers]
-        on_bytes(dataset.token_count * dataset.dtype.itemsize)
-        return
-    if ends is None:
-        ends = document_ends(dataset.sizes, dataset.doc_idx)
-
-    def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> None:
-        out[first : first + len(spans)] = _halves(token_digests(tokens, spans))[:, :width]
-
-    for size, _ in scan_documents(dataset, ends, look, threads=threads, sums=sums):
-        on_bytes(size)
-
-
-def pairs_of_parts(keys: Keys, *, neighbours: bool, threads: int) -> Iterator[Int64s]:
-    """Pairs of documents with equal keys, [pairs, 2]: the first of a key with each other one.
-
-    With ``neighbours`` as in ``_core.equal_pairs``. A key is one number or two: uint64 [documents]
-    or [documents, 2]. Threads take a share at a time; pairs come in order.
-    """
-    parts = -(-max(len(keys), 1) // _PART)
-    threads = min(threads or usable_cores(), parts)
-    with ThreadPoolExecutor(threads) as pool:
-        for begin in range(0, parts, threads):
-            numbers = range(begin, min(begin + threads, parts))
-            yield from pool.map(
-                lambda part: _core.equal_pairs(keys, part, parts, neighbours), numbers
-            )
-
-
-def _read_hashes(table: DocumentTable, out: Keys) -> None:
-    """Write the hashes in all rows of a table."""
-    at = 0
-    for reader in table:
-        for column in reader.column(f"{OWN}tokens_xxh3"):
-            begin, count = 16 * column.offset, 16 * len(column)
-            keys = _halves(column.buffers()[1][begin : begin + count])
-            out[at : at + len(column)] = keys[:, : out.shape[1]]
-            at += len(column)
-
-
-def _halves(digests: Any) -> npt.NDArray[Any]:
-    """The upper and the lower half of each digest: big endian uint64 [n, 2]."""
-    return np.frombuffer(digests, ">u8").reshape(-1, 2)
-
 
 MOST_PLACES = 4096  # bands times rows
-_PAIRS = 256  # pairs that are compared at a time
+# Pairs that wait until tasks compare all of them, at least, and the share of all documents.
+_ROUND, _ROUNDS = 1 << 22, 8
 _PAIR_BASE = np.uint64(0xD1342543DE82EF95)  # combines two hashes, as csrc's hash_ngram
 
 
@@ -139,6 +69,12 @@ class NearRules(NamedTuple):
     rows: int
     verify: bool
     on: Compared
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """Those that decide the hashes of bands."""
+        values = self._asdict()
+        return {name: values[name] for name in ("ngram", "bands", "rows", "on")}
 
     def check(self) -> None:
         """Raise UsageError for values outside of their range."""
@@ -179,26 +115,14 @@ class NearRules(NamedTuple):
         return 1.0 - (1.0 - similarity**self.rows) ** self.bands
 
 
-def _firsts_and_neighbours(pairs: Int64s) -> Iterator[Int64s]:
+def _firsts_and_neighbours(pairs: Int64s) -> tuple[Int64s, Int64s]:
     """Pairs with the first document of a key, then pairs with the document before.
 
     Usually the first document is similar to all others; then the second kind needs no comparison.
     """
     again = np.zeros(len(pairs), bool)
     again[1:] = pairs[1:, 1] == pairs[:-1, 1]
-    yield pairs[~again]
-    if again.any():
-        yield pairs[again]
-
-
-def _roots(parents: Int64s) -> Int64s:
-    """The root of each tree, by replacing parents with grandparents until nothing changes."""
-    roots = parents
-    while True:
-        above: Int64s = roots[roots]
-        if np.array_equal(above, roots):
-            return above
-        roots = above
+    return pairs[~again], pairs[again]
 
 
 CLUSTERS_SUFFIX = ".clusters.parquet"
@@ -259,6 +183,7 @@ def dedup(
     threads: int = 0,
     overwrite: bool = False,
     progress: Show | bool | None = None,
+    tasks: RunTasks | None = None,
 ) -> DedupReport:
     """Make the view ``output`` of the documents of datasets without their copies.
 
@@ -278,9 +203,10 @@ def dedup(
     Also writes OUTPUT.clusters.parquet (needs pyarrow, the extra ``parquet``): a row for each
     document that has copies or is one. The result does not depend on ``threads`` (0: all cores).
     Numbers and hashes are kept in unnamed files in the folder of the output: 16 bytes per document,
-    with ``near`` 8 more per band. ``progress`` is told bytes of .bin. UsageError for datasets that
-    do not fit together, FormatError if one is broken, OutputError if the output exists or cannot be
-    written.
+    with ``near`` 8 more per band. ``tasks`` reads the tokens elsewhere: the hashes are then kept
+    beside the shards, and used again for the same request. ``progress`` is told bytes of .bin.
+    UsageError for datasets that do not fit together, FormatError if one is broken, OutputError if
+    the output exists or cannot be written.
     """
     near = as_share("near", near)
     rules = None if near is None else NearRules(near, ngram, bands, rows, verify, on)
@@ -302,13 +228,15 @@ def dedup(
                 dataset.validate()
             if rules is not None:
                 rules.check_datasets(datasets, pairs=new.base.pairs)
-            documents = _Documents(datasets, new.files, pairs=new.base.pairs)
-            size = sum(
-                int(one[-1]) * d.dtype.itemsize
-                for one, d in zip(documents.ends, datasets, strict=True)
-            )
+            kept: KeptKeys | None = KeptKeys(new.base, rules and rules.deciding)
+            if tasks and (rules or not all(has_table(one.path_prefix) for one in datasets)):
+                tasks("keys", kept.tasks)
+            elif not kept.are_there:
+                kept = None
+            documents = _Documents(output, new, kept, tasks)
+            size = sum(one.token_count * one.dtype.itemsize for one in datasets)
             stage = ProgressStage(progress, "dedup", size * (1 if rules is None else 2))
-            documents.find_exact(stage, threads, new.base.sums)
+            documents.find_exact(stage, threads)
             made_by: dict[str, Any] = {"inputs": prefixes, "near": near}
             if rules is not None:
                 documents.find_near(rules, stage, threads)
@@ -327,16 +255,19 @@ class _Documents:
     """
 
     def __init__(
-        self, datasets: Sequence[MMapIndexedDataset], files: NewFiles, *, pairs: bool
+        self, output: str, new: NewViews, kept: KeptKeys | None, tasks: RunTasks | None
     ) -> None:
-        self._datasets, self._files, self._size = datasets, files, 2 if pairs else 1
-        self.ends = [document_ends(dataset.sizes, dataset.doc_idx) for dataset in datasets]
-        self._lengths = [np.diff(ends[:: self._size]) for ends in self.ends]
+        self._output, self._base, self._files = output, new.base, new.files
+        self._kept, self._tasks = kept, tasks
+        self._datasets, self._size = new.base.datasets, 2 if new.base.pairs else 1
+        self._lengths = [
+            self._of_both(document_lengths(one.sizes, one.doc_idx)) for one in self._datasets
+        ]
         counts = [len(lengths) for lengths in self._lengths]
         self._starts = starts_of(counts)
         self._first_documents = self._size * self._starts
         self._count = int(self._starts[-1])
-        self._firsts: Int64s = files.scratch(self._count, np.int64)
+        self._firsts: Int64s = self._files.scratch(self._count, np.int64)
         self._firsts[:] = np.arange(self._count)
         self._reasons = np.zeros(self._count, np.int8)
         self._has_tokens = np.concatenate([lengths > 0 for lengths in self._lengths])
@@ -347,16 +278,20 @@ class _Documents:
         kept = np.flatnonzero(self._firsts == np.arange(self._count))
         return self._documents(kept)
 
-    def find_exact(self, stage: ProgressStage, threads: int, sums: dict[str, str]) -> None:
+    def find_exact(self, stage: ProgressStage, threads: int) -> None:
         """Find the documents with the tokens of an earlier one. Raises as ``token_hashes``."""
-        count = self._count * self._size
-        keys = self._files.scratch(2 * count, np.uint64).reshape(count, 2)
-        begin = 0
-        for dataset, ends in zip(self._datasets, self.ends, strict=False):
-            out = keys[begin : begin + len(ends) - 1]
-            token_hashes(dataset, out, ends=ends, threads=threads, on_bytes=stage.add, sums=sums)
-            begin += len(out)
-        if self._size > 1:  # combine the keys of a pair's documents
+        sums = self._base.sums
+        if self._kept is not None:
+            keys = self._kept.column(0)
+            sums |= self._kept.checksums()
+        else:
+            count, begin = self._count * self._size, 0
+            keys = self._files.scratch(2 * count, np.uint64).reshape(count, 2)
+            for dataset in self._datasets:
+                out = keys[begin : begin + dataset.documents]
+                token_hashes(dataset, out, threads=threads, on_bytes=stage.add, sums=sums)
+                begin += len(out)
+        if self._size > 1:  # one key from those of the documents of a pair
             data = np.ascontiguousarray(keys).view(np.uint8).ravel()
             ends = np.arange(0, len(data) + 1, 16 * self._size)
             digests = _core.text_digests(data.data, np.stack([ends[:-1], ends[1:]], axis=1))
@@ -375,96 +310,83 @@ class _Documents:
         """
         are_candidates = (self._reasons == KEPT) & self._has_tokens
         if rules.on == "trained":
-            are_candidates &= self._have_trained().reshape(-1, self._size).all(axis=1)
+            every = (
+                np.concatenate([*map(have_trained, self._datasets)])
+                if self._kept is None
+                else self._kept.column(1 + rules.bands) > 0
+            )
+            are_candidates &= every.reshape(-1, self._size).all(axis=1)
         candidates = np.flatnonzero(are_candidates)
-        documents = self._size * candidates
-        hashes = self._sign(documents, rules, stage, threads)
-        for others in hashes[1:]:  # combine the hashes of a pair's documents
-            for band in range(rules.bands):
-                hashes[0, band] *= _PAIR_BASE
-                hashes[0, band] += others[band]
-        parents = self._files.scratch(len(candidates), np.int64)
-        parents[:] = np.arange(len(candidates))
-        compared = partial(self._tokens, rules)
+        documents = self._documents(candidates)
+        most = 1 if self._tasks is None else max(_ROUND, self._count // _ROUNDS)
+        waiting: tuple[list[Int64s], list[Int64s]] = [], []
 
-        def alike(pairs: Int64s) -> Int64s:
-            chosen = [
-                all(
-                    _core.jaccard(compared(one + i), compared(other + i), rules.ngram) >= rules.near
-                    for i in range(self._size)
-                )
-                for one, other in documents[pairs].tolist()
-            ]
-            kept: Int64s = pairs[np.array(chosen, bool)]
-            return kept
+        def compare_waiting() -> None:
+            # Copies are kept as trees. A pair that is in one tree already adds nothing, so it need
+            # not be compared.
+            for some in waiting:
+                pairs = some[0] if len(some) == 1 else np.unique(np.concatenate(some), axis=0)
+                apart = _core.separate_pairs(self._firsts, pairs)
+                if rules.verify and len(apart):
+                    apart = apart[self._are_alike(apart, rules, pool)]
+                _core.join_pairs(self._firsts, apart)
+                some.clear()
 
         with ThreadPoolExecutor(threads or usable_cores()) as pool:
-            for keys in hashes[0]:
+            for keys in self._bands(documents, rules, stage, threads):
                 for pairs in pairs_of_parts(keys, neighbours=rules.verify, threads=threads):
-                    for some in _firsts_and_neighbours(pairs):
-                        # Copies form trees. A pair that is in the same tree already adds nothing,
-                        # so skip the comparison.
-                        apart = _core.separate_pairs(parents, some)
-                        if rules.verify:
-                            begins = range(0, len(apart), _PAIRS)
-                            parts = [apart[begin : begin + _PAIRS] for begin in begins]
-                            apart = np.concatenate([apart[:0], *pool.map(alike, parts)])
-                        _core.join_pairs(parents, apart)
-        firsts = candidates[_roots(parents)]
-        self._reasons[candidates[firsts != candidates]] = NEAR
-        self._firsts[candidates] = firsts
-        for begin in range(0, self._count, _STEP):  # exact copies follow their near copy
+                    for some, new in zip(waiting, _firsts_and_neighbours(pairs), strict=True):
+                        some.append(_core.separate_pairs(self._firsts, candidates[new]))
+                    if sum(map(len, [*waiting[0], *waiting[1]])) >= most:
+                        compare_waiting()
+            if waiting[0]:
+                compare_waiting()
+        for begin in range(0, self._count, _STEP):  # parents come first, and are roots by then
             part = self._firsts[begin : begin + _STEP]
-            part[:] = self._firsts[part]
+            while len(below := np.flatnonzero(self._firsts[part] != part)):
+                part[below] = self._firsts[part[below]]
+            reasons = self._reasons[begin : begin + _STEP]
+            reasons[(reasons == KEPT) & (part != np.arange(begin, begin + len(part)))] = NEAR
 
-    def _tokens(self, rules: NearRules, document: int) -> npt.NDArray[Any]:
-        """The tokens of a document that are compared."""
-        place, number = map(int, self._place(document))
-        dataset = self._datasets[place]
-        tokens = plain_ids(dataset.document(number))
-        tracks = trained_tracks(dataset) if rules.on == "trained" else ()
-        if not tracks:
-            return tokens
-        return tokens[are_trained({name: dataset.track(name).document(number) for name in tracks})]
-
-    def _have_trained(self) -> npt.NDArray[np.bool_]:
-        """Whether each document of all datasets has a trained token: bool [documents]."""
-        counts = []
-        for dataset, bounds in zip(self._datasets, self.ends, strict=True):
-            tracks = trained_tracks(dataset)
-            counts.append(trained_ends(dataset.shards(), tracks, bounds) if tracks else bounds)
-        return np.concatenate([np.diff(one) > 0 for one in counts])
-
-    def _sign(
+    def _bands(
         self, documents: Int64s, rules: NearRules, stage: ProgressStage, threads: int
-    ) -> npt.NDArray[np.uint64]:
-        """The hashes of the bands: uint64 [documents of each, bands, candidates].
+    ) -> Iterator[Keys]:
+        """The keys of each band: uint64 [candidates], of pairs made from those of both."""
+        if self._kept is None:
+            shape = rules.bands, len(documents)
+            hashes = self._files.scratch(math.prod(shape), np.uint64).reshape(shape)
+            first = 0
+            for dataset in self._datasets:
+                low, high = np.searchsorted(documents, (first, first + dataset.documents))
+                band_hashes(
+                    dataset,
+                    documents[low:high] - first,
+                    hashes[:, low:high],
+                    rules=rules.deciding,
+                    pairs=self._size > 1,
+                    threads=threads,
+                    on_bytes=stage.add,
+                )
+                first += dataset.documents
+        for band in range(rules.bands):
+            keys = hashes[band] if self._kept is None else self._kept.column(1 + band)[documents]
+            if self._size > 1:
+                keys = keys[::2] * _PAIR_BASE + keys[1::2]
+            yield keys
 
-        ``documents`` are the first documents of candidates. The two documents of a pair share the
-        rows of a band, half each. So pairs match with the same probability as single documents of
-        equal similarity, and not just because they have the same preferred answer, which is
-        frequent.
-        """
-        together, base = self._size, 0
-        shape = together, rules.bands, len(documents)
-        hashes = self._files.scratch(math.prod(shape), np.uint64).reshape(shape)
-        for dataset, bounds in zip(self._datasets, self.ends, strict=True):
+    def _are_alike(
+        self, pairs: Int64s, rules: NearRules, pool: ThreadPoolExecutor
+    ) -> npt.NDArray[np.bool_]:
+        """Whether the two of each pair are as alike as asked for: bool [pairs]."""
+        documents, asked = self._size * pairs, {**rules._asdict(), "together": self._size}
 
-            def look(first: int, tokens: Any, spans: Int64s, base: int = base) -> None:
-                for i in range(together):
-                    begin = base + first - i
-                    low, high = np.searchsorted(documents, (begin, begin + len(spans)))
-                    chosen = spans[documents[low:high] - begin]
-                    rows = max((rules.rows + together - 1 - i) // together, 1)
-                    hashes[i, :, low:high] = _core.band_hashes(
-                        tokens, chosen, rules.ngram, rules.bands, rows
-                    ).T
+        def place(document: int) -> tuple[MMapIndexedDataset, int]:
+            dataset, number = map(int, self._place(document))
+            return self._datasets[dataset], number
 
-            tracks = trained_tracks(dataset) if rules.on == "trained" else ()
-            for size, _ in scan_documents(dataset, bounds, look, threads=threads, tracks=tracks):
-                stage.add(size)
-            base += dataset.documents
-        return hashes
+        if self._tasks is None:
+            return are_alike(documents, place, asked, pool)
+        return compared_by(self._tasks, self._output, self._base, documents, asked)
 
     def write_clusters(self, path: str, prefixes: Sequence[str], made_by: dict[str, Any]) -> int:
         """Write the table of documents with copies. Returns the number of distinct ones."""
@@ -505,6 +427,10 @@ class _Documents:
             read = self._share(lengths)
             result.append(DedupShare(prefix, read, kept, exact, near, most))
         return tuple(result)
+
+    def _of_both(self, lengths: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Lengths of documents; for pairs those of both together."""
+        return lengths if self._size == 1 else lengths.reshape(-1, 2).sum(axis=1, dtype=np.int64)
 
     def _documents(self, numbers: Int64s) -> Int64s:
         """The numbers of documents; for a pair those of both, one after the other."""

@@ -15,8 +15,8 @@ from tokpack.dataset.format import document_lengths, prefixes_of
 from tokpack.dataset.table import NO_TOKENS
 from tokpack.display import brief
 from tokpack.documents.base import as_count, as_share, as_table
-from tokpack.documents.dedup import token_hashes
 from tokpack.documents.expressions import IN_MEMORY, SelectRequest, SelectResult, evaluate
+from tokpack.documents.keys import token_hashes
 from tokpack.documents.write import NewViews, ViewSpec
 from tokpack.errors import UsageError, option
 from tokpack.machine import usable_cores

@@ -10,22 +10,26 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokpack.dataset import ViewTokens
+from tokpack.dataset import MMapIndexedDataset, ViewTokens, piece_prefix
 from tokpack.dataset.format import bin_path, document_ends
 from tokpack.dataset.mapped import scan
 from tokpack.dataset.overview import Bin, Lengths, histogram, summarize, tally
+from tokpack.dataset.results import NewResult, Result, Task, everywhere, files_of, result_path
 from tokpack.dataset.sources import bytes_per_token, own_manifest, shares
 from tokpack.dataset.table import NO_TOKENS, token_digests
 from tokpack.display import drawn, shown
+from tokpack.errors import UsageError, option
 from tokpack.look.facts import bases
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage
+from tokpack.storage import storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.dataset import MMapIndexedDataset, Shard
+    from tokpack.dataset import Shard
     from tokpack.dataset.mapped import ByteBlock
+    from tokpack.dataset.results import RunTasks
     from tokpack.dataset.sources import SourceShare
     from tokpack.dataset.spelling import Spelling
     from tokpack.progress import Show
@@ -79,15 +83,18 @@ def count_tokens(
     eod: int | None,
     threads: int = 0,
     progress: Show | bool | None = None,
+    tasks: RunTasks | None = None,
 ) -> tuple[Counts, npt.NDArray[np.uint64]]:
     """Read every token once, which takes a nanosecond or two each on a core.
 
     ``ends`` are the tokens before each document, and of all documents at the end: int64 [documents
     + 1]. Returns the counts, and uint64 [documents], the upper half of the ``tokens_xxh3`` of each
     document. Memory is for the hashes, a count for each id, and two chunks per thread, whatever the
-    length of documents. InputError if a file cannot be read.
+    length of documents. InputError if a file cannot be read. ``tasks`` counts shards elsewhere.
     """
     result = Counts(np.zeros(min(vocab_size or 0, _MOST_IDS), np.int64))
+    if tasks is not None:
+        return result, _add_counted(result, dataset, tasks, vocab_size, eod)
     hashes = np.empty(len(ends) - 1, np.uint64)
     workers = threads or min(8, usable_cores())
     stage = ProgressStage(progress, "stats", dataset.token_count, "tokens")
@@ -107,6 +114,50 @@ def count_tokens(
         hashes[first:stop][counting.starts == counting.stops] = NO_TOKENS
         first = stop
     return result, hashes
+
+
+def _add_counted(
+    result: Counts,
+    dataset: MMapIndexedDataset,
+    run: RunTasks,
+    vocab_size: int | None,
+    eod: int | None,
+) -> npt.NDArray[np.uint64]:
+    """Add the counts of all shards, from a task for each. Returns the hashes of their documents."""
+    if dataset.view is not None:
+        raise UsageError(
+            f"{dataset.path_prefix}: is a view, whose tokens only one machine counts: leave out "
+            f"{option('engine')}, or count the datasets that it selects from"
+        )
+    prefix = everywhere(dataset.path_prefix)
+    prefixes = [piece_prefix(prefix, record) for record in dataset.records] or [prefix]
+    sizes = [record.bin_bytes for record in dataset.records] or [0]
+    tasks = []
+    for prefix, size, files in zip(prefixes, sizes, files_of(prefixes), strict=True):
+        facts = {"prefix": prefix, "vocab_size": vocab_size, "eod": eod}
+        tasks.append(Task(result_path(prefix, "stats", facts, files), size, facts))
+    run("stats", tasks)
+    hashes, first = [np.zeros(0, np.uint64)], 0
+    for task in tasks:
+        found = Result(task.result)
+        facts = found.facts
+        facts["inner"] = [(first + document, position) for document, position in facts["inner"]]
+        result.add(Counts(found.array(0), **facts))
+        hashes.append(found.array(1))
+        first += len(hashes[-1])
+    for task in tasks:
+        storage_of(task.result).delete(task.result)
+    return np.concatenate(hashes)
+
+
+def stats_task(task: Task, threads: int, progress: Show) -> None:
+    """Count the tokens of a shard, and write the counts."""
+    facts = dict(task.facts)
+    with NewResult(task.result) as new, MMapIndexedDataset(facts.pop("prefix")) as dataset:
+        ends = document_ends(dataset.sizes, dataset.doc_idx)
+        found, hashes = count_tokens(dataset, ends, **facts, threads=threads, progress=progress)
+        counts = asdict(found)
+        new.finish(counts, [counts.pop("counts"), hashes])
 
 
 class _ShardScan:
@@ -436,12 +487,14 @@ def stats(
     threads: int = 0,
     progress: Show | bool | None = None,
     across: DuplicateFinder | None = None,
+    tasks: RunTasks | None = None,
 ) -> Stats:
     """Read a whole dataset and count; ``threads`` 0 is one for each core, 8 at most.
 
     The vocabulary and its special tokens are those of ``spelling``, else of the manifest. Raises
     FormatError where the index is broken. ``progress`` is told how many tokens are read, and
-    ``across``, which compares several datasets, of the documents.
+    ``across``, which compares several datasets, of the documents. ``tasks`` counts the tokens of
+    shards elsewhere.
     """
     special: dict[str, Any] = {}
     vocab_size, eod, name = None, None, ""
@@ -457,7 +510,13 @@ def stats(
     ends = document_ends(dataset.sizes, dataset.doc_idx)
     lengths = np.diff(ends)
     scan, hashes = count_tokens(
-        dataset, ends, vocab_size=vocab_size, eod=eod, threads=threads, progress=progress
+        dataset,
+        ends,
+        vocab_size=vocab_size,
+        eod=eod,
+        threads=threads,
+        progress=progress,
+        tasks=tasks,
     )
     if across:
         across.add(lengths, hashes)

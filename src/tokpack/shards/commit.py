@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.plan import Plan
     from tokpack.encoding.status import Report
-    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards.plan import ShardPlan, Work
     from tokpack.storage import ListedFile, Version
 
 
@@ -55,7 +55,7 @@ class ShardStatus:
 _MOST_READ = 100  # reports read at once; a hundredth of the shards, if that is more
 
 
-def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> list[ShardStatus]:
+def survey(plan: Work, prefix: str, before: Sequence[ShardStatus] = ()) -> list[ShardStatus]:
     """All shards of a plan, in order. InputError.
 
     A shard is done when its files exist; its manifest is written last, and ``commit`` checks
@@ -63,11 +63,8 @@ def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> 
     are read, those silent for the longest time and the largest ones: other unfinished shards count
     as running or lost by the age of their report.
     """
-    files: dict[str, ListedFile] = {}
-    for name in plan.whole(prefix).values():
-        files |= storage_of(name).listed(name + "-")
+    made = plan.made(prefix)
     told = storage_of(prefix).listed(plan_folder(prefix) + "/")
-    sizes = [_token_bytes(plan, prefix, number, files) for number in range(plan.shards)]
     versions = {
         n: told[path] for n in range(plan.shards) if (path := report_path(prefix, n)) in told
     }
@@ -78,31 +75,14 @@ def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> 
     }
     new = [number for number in versions if number not in reports]
     if len(new) > (most := max(_MOST_READ, plan.shards // 100)):
-        new = sorted((n for n in new if sizes[n] is None), key=lambda n: versions[n].written)
+        new = sorted((n for n in new if made[n] is None), key=lambda n: versions[n].written)
         # The largest ones have a message, because their shards failed.
         long = sorted(new[most // 2 :], key=lambda n: -versions[n].size)
         new = new[: most // 2] + long[: most // 2]
     reports |= _read_reports(prefix, {number: versions[number].written for number in new})
-    width = item_size(plan.deciding["dtype"])
     return [
-        _status(number, size, reports, versions.get(number), width)
-        for number, size in enumerate(sizes)
+        _status(number, tokens, reports, versions.get(number)) for number, tokens in enumerate(made)
     ]
-
-
-def item_size(dtype: str) -> int:
-    """The bytes of an id, such as 2 for uint16."""
-    return int(dtype.lstrip("uint")) // 8
-
-
-def _token_bytes(
-    plan: ShardPlan, prefix: str, number: int, files: Mapping[str, ListedFile]
-) -> int | None:
-    """The size of the .bin files of a shard; None if a file of it is missing."""
-    names = plan.prefixes(prefix, number).values()
-    if all(path(name) in files for name in names for path in (manifest_path, bin_path, idx_path)):
-        return sum(files[bin_path(name)].size for name in names)
-    return None
 
 
 def _read_reports(prefix: str, written: Mapping[int, float]) -> dict[int, Report | None]:
@@ -116,15 +96,14 @@ def _read_reports(prefix: str, written: Mapping[int, float]) -> dict[int, Report
 
 def _status(
     number: int,
-    size: int | None,
+    tokens: int | None,
     reports: Mapping[int, Report | None],
     told: ListedFile | None,
-    width: int,
 ) -> ShardStatus:
     report = reports.get(number)
     state: ShardState
-    if size is not None:
-        return ShardStatus(number, "done", report, size // width, told)
+    if tokens is not None:
+        return ShardStatus(number, "done", report, tokens, told)
     if told and number not in reports:
         state = "lost" if machine.clock.wall() - told.written > LOST_SECONDS else "running"
     elif report is None or report.state == "done":  # done, but its files were removed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from tokpack.encoding.status import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporte
 from tokpack.errors import BusyError, InputError, UsageError, option
 from tokpack.quantities import bytes_text, counted
 from tokpack.shards import SHARD_BYTES
-from tokpack.shards.commit import item_size
 from tokpack.shards.plan import ShardPlan, check_current, prefix_of, remove_replaced, report_path
 from tokpack.sources import Source, discover, fingerprints, make_parts
 from tokpack.storage import storage_of
@@ -123,7 +122,7 @@ def check_fits(plan: ShardPlan, prefix: str, *, machines: int, disk: int) -> lis
     if not is_url(prefix):
         return said
     # On its way to a store a shard is on a local disk: about a token per four bytes of text.
-    largest = max(sizes) * item_size(plan.deciding["dtype"]) // _BYTES_A_TOKEN
+    largest = max(sizes) * plan.item_size // _BYTES_A_TOKEN
     if 0 < disk < largest:
         raise UsageError(
             f"the largest shard takes about {bytes_text(largest)} of local disk, but a machine has "
@@ -223,6 +222,30 @@ def _units(parts: Sequence[Part], shard_bytes: int) -> Iterator[list[Part]]:
         at = end
 
 
+@contextmanager
+def reported(
+    prefix: str, number: int, lease: Callable[[bytes], None] | None, progress: Show | None
+) -> Iterator[RunReporter]:
+    """What tells of a shard while it is made, by its lease if there is one.
+
+    SIGTERM becomes an exception, so that the report says that the shard was stopped.
+    """
+    path = report_path(prefix, number)
+    write = lease or (lambda content: storage_of(path).put(path, content, "overwrite"))
+    beat = BEAT_SECONDS if is_url(prefix) else LOCAL_BEAT_SECONDS
+    with ends_on_sigterm(), RunReporter(write, progress, shard=number, beat=beat) as reporter:
+        if lease:
+            reporter.begin()
+        yield reporter
+
+
+def tell_done(reporter: RunReporter, **counts: int) -> None:
+    """Tell that a shard is done, unless it existed already."""
+    if reporter.has_told:
+        with suppress(BusyError):  # who has taken it will find it done
+            reporter.end("done", done=reporter.last.total, **counts)
+
+
 def encode_shard(
     plan: ShardPlan,
     prefix: str,
@@ -247,20 +270,7 @@ def encode_shard(
         remove_replaced(plan, [name for some in names for name in some.values()])
     local = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
     options = plan.encode_options(prefix, number, **local)
-    report = report_path(prefix, number)
-    # SIGTERM becomes an exception, so that the last report says "stopped".
-    beat = BEAT_SECONDS if is_url(prefix) else LOCAL_BEAT_SECONDS
-    with (
-        ends_on_sigterm(),
-        RunReporter(
-            lease or (lambda content: storage_of(report).put(report, content, "overwrite")),
-            progress,
-            shard=number,
-            beat=beat,
-        ) as reporter,
-    ):
-        if lease:
-            reporter.begin()
+    with reported(prefix, number, lease, progress) as reporter:
         manifests = encode_planned(
             lambda: _planned(plan, shard, options),
             options,
@@ -268,12 +278,8 @@ def encode_shard(
             check=lambda: check_current(plan, prefix),
             beat=reporter.beat if lease else lambda: None,
         )
-    if reporter.has_told:  # false if the shard existed already
-        counts = {
-            name: getattr(manifests[0], name) for name in ("documents", "tokens", "text_bytes")
-        }
-        with suppress(BusyError):  # the new holder will find it done
-            reporter.end("done", done=reporter.last.total, **counts)
+    counts = {name: getattr(manifests[0], name) for name in ("documents", "tokens", "text_bytes")}
+    tell_done(reporter, **counts)
     return manifests
 
 

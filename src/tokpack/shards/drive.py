@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tokpack.progress import Show
     from tokpack.shards.commit import ShardStatus
-    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards.plan import Work
 
 
 # A task is a tokpack command line, so an engine need not know shards: it runs commands on machines
@@ -75,7 +75,7 @@ class ShardRunner:
 
     def __init__(
         self,
-        plan: ShardPlan,
+        plan: Work,
         prefix: str,
         engine: ShardEngine,
         arguments: Sequence[str] = (),
@@ -99,7 +99,7 @@ class ShardRunner:
         self._gone: set[int] = set()  # shards of our ended tasks
         self._not_before: dict[int, float] = {}  # when to retry a shard of another process
         self._failed: dict[int, str] = {}
-        self._sizes = [shard.bytes for shard in plan.each_shard()]
+        self._sizes = plan.sizes
         self._began = machine.clock.now()
 
     def run(self) -> None:
@@ -162,8 +162,8 @@ class ShardRunner:
     def _begin(self, number: int) -> None:
         self._gone.discard(number)
         which = "next" if self._takers else str(number)
-        shard = ["encode", "--plan", self._prefix, "--shard", which]
-        self._tasks[number] = self._engine.start([*shard, *self._arguments])
+        command = self._plan.command(self._prefix, which)
+        self._tasks[number] = self._engine.start([*command, *self._arguments])
 
     def _wait(self) -> None:
         """Wait a moment for tasks to end, and handle their results."""
@@ -198,7 +198,7 @@ class ShardRunner:
             reports = []  # not read for very many shards: then only tokens are known
         self._show(
             Progress(
-                stage="encode",
+                stage=self._plan.stage,
                 done=sum(map(self._done, shards)),
                 total=sum(self._sizes),
                 seconds=machine.clock.now() - self._began,

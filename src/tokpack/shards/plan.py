@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tokpack import __version__
 from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path, own_tracks
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tokpack.encoding import TokenizerSetup
-    from tokpack.storage import Version
+    from tokpack.storage import ListedFile, Version
     from tokpack.storage.disk import Output
 
 PLAN_FORMAT = 1
@@ -46,6 +46,20 @@ _DIGITS = 5
 _MOST_REPLACED = 100
 _ID_BYTES = 90  # from the beginning of a plan to the end of its id
 _TIME = re.compile(rb'"mtime_ns": \d+')  # of an input, in a line of the plan
+
+
+class Work(Protocol):
+    """Numbered shards that machines make, each by itself; its methods are those of ShardPlan."""
+
+    @property
+    def stage(self) -> str: ...  # what is made, for people
+    @property
+    def shards(self) -> int: ...
+    @property
+    def sizes(self) -> list[int]: ...
+    def is_current(self, prefix: str) -> bool: ...
+    def made(self, prefix: str) -> list[int | None]: ...
+    def command(self, prefix: str, which: str) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,7 @@ class ShardPlan:
     body: bytes = b""  # a line for each shard
     id: str = ""
     replaced: tuple[str, ...] = field(default=(), compare=False)  # ids of earlier plans here
+    stage: ClassVar[str] = "encode"
 
     @classmethod
     def load(cls, prefix: str, *, any_version: bool = False) -> ShardPlan:
@@ -148,6 +163,36 @@ class ShardPlan:
         )
         if words := self._common.difference(here):
             raise ResumeError(f"this machine would not make what was planned: {words}")
+
+    @property
+    def sizes(self) -> list[int]:
+        """The stored bytes that each shard reads."""
+        return [shard.bytes for shard in self.each_shard()]
+
+    @property
+    def item_size(self) -> int:
+        """The bytes of an id: 2 for uint16."""
+        return int(self.deciding["dtype"].lstrip("uint")) // 8
+
+    def made(self, prefix: str) -> list[int | None]:
+        """The tokens of each shard, by the size of its .bin files; None if a file is missing."""
+        files: dict[str, ListedFile] = {}
+        for name in self.whole(prefix).values():
+            files |= storage_of(name).listed(name + "-")
+
+        def tokens(number: int) -> int | None:
+            names = self.prefixes(prefix, number).values()
+            paths = (manifest_path, bin_path, idx_path)
+            if all(path(name) in files for name in names for path in paths):
+                return sum(files[bin_path(name)].size for name in names) // self.item_size
+            return None
+
+        return [tokens(number) for number in range(self.shards)]
+
+    @staticmethod
+    def command(prefix: str, which: str) -> list[str]:
+        """What makes the shards ``which`` is."""
+        return ["encode", "--plan", prefix, "--shard", which]
 
     @property
     def _common(self) -> Plan:
@@ -375,7 +420,7 @@ def remove_replaced(plan: ShardPlan, datasets: Iterable[str]) -> None:
             remove(path, version)
 
 
-def check_current(plan: ShardPlan, prefix: str) -> None:
+def check_current(plan: Work, prefix: str) -> None:
     """Raise OutputError if ``plan`` is no longer the plan of the dataset ``prefix``."""
     if not plan.is_current(prefix):
         raise OutputError(

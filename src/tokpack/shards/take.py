@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.status import Report
     from tokpack.shards.commit import ShardStatus
-    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards.plan import Work
     from tokpack.storage import ListedFile, Version
 
 
@@ -64,7 +64,7 @@ def _maker(report: Report) -> tuple[str, int, float]:
     return report.host, report.pid, report.began
 
 
-def free_shards(plan: ShardPlan, prefix: str) -> Iterator[tuple[int, Lease]]:
+def free_shards(plan: Work, prefix: str) -> Iterator[tuple[int, Lease]]:
     """Shards to make, each with its lease, until all are done; waits while others make the rest.
 
     Another machine may take a shard first: then its lease raises BusyError, and the next one comes.
@@ -79,7 +79,7 @@ def free_shards(plan: ShardPlan, prefix: str) -> Iterator[tuple[int, Lease]]:
             return
         failed, is_over = failed_of(left)
         if is_over:
-            again = f"`tokpack encode --plan {shown(prefix)} --shard {ranges(failed)}`"
+            again = f"`tokpack {' '.join(plan.command(shown(prefix), ranges(failed)))}`"
             raise WorkerError(f"{failures(failed)}; fix that, then make it with {again}")
         now = machine.clock.now()
         for one in left:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tokpack.cli import terminal
+from tokpack.cli import shards, terminal
 from tokpack.cli.inputs import matching_datasets
 from tokpack.cli.parser import Group, Page, flags, given_options, output_prefix
 from tokpack.errors import UsageError
@@ -40,6 +40,7 @@ PAGE = Page(
                 no_verify={"dest": "verify", "action": "store_false"},
             ),
         ),
+        shards.ON_A_CLUSTER,
         Group(
             "output",
             flags(
@@ -74,7 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     output, inputs = arguments.output, matching_datasets(arguments.inputs)
     with terminal.Reporter() as reporter:
-        report = dedup(inputs, output, **given_options(dedup, arguments), progress=reporter)
+        tasks = shards.tasks_of(arguments, output, reporter)
+        options = given_options(dedup, arguments)
+        report = dedup(inputs, output, **options, progress=reporter, tasks=tasks)
     _tell(output, report, reporter.seconds)
     if arguments.json:
         shares = {"datasets": report.datasets, "clusters": report.clusters}

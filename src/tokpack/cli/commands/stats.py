@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack import __version__
-from tokpack.cli import terminal
+from tokpack.cli import shards, terminal
 from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_paths
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.shown_dataset import load
@@ -39,6 +39,7 @@ PAGE = Page(
                 seq_length={"type": number(1)},
             ),
         ),
+        shards.ON_A_CLUSTER,
         *of_dataset(),
     ),
     """\
@@ -90,7 +91,10 @@ def _counted(arguments: argparse.Namespace) -> list[Stats]:
         dataset, spelling = load(prefix, arguments)
         with terminal.Reporter() as report:
             threads = arguments.threads
-            one = stats(dataset, spelling, threads=threads, progress=report, across=across)
+            tasks = shards.tasks_of(arguments, prefix, report)
+            one = stats(
+                dataset, spelling, threads=threads, progress=report, across=across, tasks=tasks
+            )
         if arguments.seq_length:
             from tokpack.samples import GPTDataset
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli import terminal
+from tokpack.cli import shards, terminal
 from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flag_names, flags, number
 from tokpack.errors import FormatError, InputError, UsageError, option
@@ -40,6 +40,7 @@ PAGE = Page(
                 eod={"type": number(0)},
             ),
         ),
+        shards.ON_A_CLUSTER,
         Group(
             "check against the inputs",
             flags(
@@ -172,7 +173,8 @@ def _verify(prefixes: Sequence[str], arguments: argparse.Namespace) -> Iterator[
     for prefix in prefixes:
         try:
             with terminal.Reporter() as report:
-                result = verify(prefix, **options, progress=report)
+                tasks = shards.tasks_of(arguments, prefix, report)
+                result = verify(prefix, **options, progress=report, tasks=tasks)
         except (FormatError, InputError) as error:
             yield {"prefix": prefix, "ok": False, "fault": error.worded(flag_names(*PAGE.groups))}
         else:
