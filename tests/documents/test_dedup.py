@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -17,8 +17,8 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.documents import DOCUMENTS, Documents, documents_of, plain
-from support.indexed_twin import write_plainly
+from support.copies import Flat, flat, near_copies, write_all
+from support.documents import DOCUMENTS, Documents, documents_of
 from support.near_twin import alike, band_hashes, components, jaccard
 
 import tokpack
@@ -27,25 +27,6 @@ from tokpack.dataset.manifest import FileDigest
 from tokpack.dataset.table import table_metadata, table_path
 from tokpack.documents import base
 from tokpack.errors import FormatError, OutputError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-Flat = list[list[int]]
-
-
-def write_all(folder: Path, parts: Sequence[Documents], letter: str = "H") -> list[str]:
-    """A dataset for each part; their prefixes."""
-    for number, documents in enumerate(parts):
-        write_plainly(folder / f"part{number}", plain(documents, letter))
-    return [str(folder / f"part{number}") for number in range(len(parts))]
-
-
-def flat(parts: Sequence[Documents]) -> Flat:
-    """The tokens of every document."""
-    return [
-        [one for sequence in document for one in sequence] for part in parts for document in part
-    ]
 
 
 def tokens_of(prefix: str | Path) -> Flat:
@@ -107,25 +88,6 @@ def test_the_first_of_equal_documents_stays(
         check_conserved(folder / "clean", prefixes, report)
         found = sum(tokpack.stats(prefix).duplicates.documents for prefix in prefixes[:1])
         assert report.datasets[0].exact.documents == found
-
-
-def near_copies(seed: int, count: int, vocabulary: int = 3000) -> Flat:
-    """Documents of which many are near copies of others, more and less alike, in any order."""
-    random = np.random.default_rng(seed)
-    documents = []
-    for _ in range(count):
-        first = random.integers(0, vocabulary, random.integers(3, 200)).tolist()
-        documents.append(first)
-        for _ in range(random.integers(0, 4)):
-            other = list(first)
-            for _ in range(random.integers(0, 1 + len(other) // 40)):
-                place = int(random.integers(0, len(other)))
-                if random.integers(0, 2):
-                    other[place] = int(random.integers(0, vocabulary))
-                else:
-                    other.insert(place, int(random.integers(0, vocabulary)))
-            documents.append(other[: random.integers(len(other) * 3 // 4, len(other) + 1)])
-    return [documents[number] for number in random.permutation(len(documents))]
 
 
 def edges(documents: Flat, ngram: int, bands: int, rows: int, least: float) -> set[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tokpack.cli.commands.shards_task import make
+from tokpack.cli.commands.shards_task import answer
 from tokpack.cli.main import main
 from tokpack.shards.drive import CommandResult, ShardRunner
 from tokpack.shards.tasks import TaskList, run_tasks
@@ -32,8 +32,7 @@ def on(engine: ShardEngine, beside: str | os.PathLike[str], *, takers: int = 0) 
 class Here:
     """An engine that runs a task in this process when it is asked what has ended.
 
-    ``choose`` says which of so many is next. ``die`` is told how many tasks were begun, and may
-    raise; a task that dies so is lost.
+    ``choose`` says which of so many is next, ``lost`` whether its machine is lost before it begins.
     """
 
     def __init__(
@@ -65,4 +64,4 @@ class Here:
 def directly(kind: str, tasks: Sequence[Task]) -> None:
     """Make the results of tasks in this process, the last one first."""
     for task in reversed(tasks):
-        make(kind, 1, task, lambda progress: None)
+        answer(kind, 1, task, lambda progress: None)

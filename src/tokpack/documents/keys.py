@@ -178,9 +178,16 @@ class KeptKeys:
 
     def checksums(self) -> dict[str, str]:
         """Those of .bin files that no manifest tells, by their prefixes; see ``scan_documents``."""
+        pairs = zip(self._base.datasets, self._base.inputs, strict=True)
+        read = {
+            shard.record.prefix
+            for one, inner in pairs
+            if one.view is None
+            for shard in inner.shards
+        }
         records = zip(self._base.records, self.tasks, strict=True)
         told = [(record.prefix, Result(task.result).facts["sum"]) for record, task in records]
-        return {prefix: checksum for prefix, checksum in told if checksum}
+        return {prefix: checksum for prefix, checksum in told if checksum and prefix in read}
 
     def column(self, number: int) -> Keys:
         """Number 0 is the hashes of tokens, uint64 [documents, 2], then come those of each band,

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     (prefix,) = arguments.inputs
     work = TaskList.load(prefix)
-    make = partial(make, work.stage, arguments.threads or 0)
+    make = partial(answer, work.stage, arguments.threads or 0)
     for number, _, _ in shards.each_made(
         work, prefix, arguments.shard, partial(make_result, work, prefix, make=make)
     ):
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def make(kind: str, threads: int, task: Task, progress: Show) -> None:
+def answer(kind: str, threads: int, task: Task, progress: Show) -> None:
     """Make the result of a task of any kind."""
     if kind == "verify":
         from tokpack.dataset.verify import verify_task

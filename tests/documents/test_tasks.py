@@ -1,0 +1,214 @@
+"""Passes that tasks make, against those of this process: the same bytes in any order and after
+kills.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.copies import flat, near_copies, write_all
+from support.documents import DOCUMENTS, Documents
+from support.process_engine import ProcessEngine
+from support.tasks import Here, directly, on
+
+import tokpack
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.results import Result
+from tokpack.documents import write_view
+from tokpack.errors import FormatError, InputError, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+KEYS = f"part*.keys-{'?' * 16}"
+CREATED = re.compile(rb'"created": ?"[^"]*"')
+
+
+def copied(folder: Path, seed: int = 1, count: int = 60, shards: int = 4) -> list[str]:
+    """Datasets with near and exact copies within and across them, and documents without tokens."""
+    documents = near_copies(seed, count)
+    documents += [[], documents[3], [7], [7], documents[0]]
+    return write_all(folder, [[[one] for one in documents[n::shards]] for n in range(shards)])
+
+
+def made(output: Path) -> dict[str, bytes]:
+    """What dedup wrote, but for the time, and the name."""
+    written = {}
+    for path in output.parent.glob(f"{output.name}.*"):
+        content = CREATED.sub(b"", path.read_bytes()).replace(output.name.encode(), b"NAME")
+        written[path.name.removeprefix(output.name)] = content
+    return written
+
+
+NEAR: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"near": 0.8},
+    {"near": 0.5, "ngram": 2, "bands": 20, "rows": 4},
+    {"near": 0.7, "verify": False},
+)
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(NEAR),
+    st.randoms(use_true_random=False),
+    st.sampled_from((1, 3, 1 << 22)),
+)
+@settings(max_examples=12, deadline=None)
+@pytest.mark.promises
+def test_tasks_in_any_order_with_lost_machines_make_the_same_bytes(
+    seed: int, rules: Mapping[str, Any], random: Any, wait: int
+) -> None:
+    """However many pairs wait for a round of comparing, and whether tasks are named or taken."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("tokpack.documents.dedup"), "_ROUND", wait)
+        patch.setattr(import_module("tokpack.documents.alike"), "_TASK_PAIRS", 5)
+        folder = Path(name)
+        prefixes = copied(folder, seed, 25)
+        tokpack.dedup(prefixes, folder / "whole", **rules)
+        deaths = iter([random.random() < 0.5 for _ in range(3)])
+        engine = Here(random.randrange, lambda: next(deaths, False))
+        tasks = on(engine, folder / "clean", takers=random.choice((0, 2)))
+        tokpack.dedup(prefixes, folder / "clean", **rules, tasks=tasks)
+        assert made(folder / "clean") == made(folder / "whole")
+        assert engine.begun
+        assert len(list(folder.glob("*.keys-*"))) == len(list(folder.glob(KEYS))) == len(prefixes)
+        for others in ("*.plan", "*.pairs-*", "*.alike-*"):
+            assert not list(folder.glob(others))
+
+
+def test_what_is_kept_beside_shards_is_used_again_and_no_token_read(tmp_path: Path) -> None:
+    prefixes = copied(tmp_path)
+    expected = {}
+    for near in (0.6, 0.9):
+        tokpack.dedup(prefixes, tmp_path / f"whole{near}", near=near, verify=False)
+        expected[near] = made(tmp_path / f"whole{near}")[".selection"]
+    engine = Here()
+    tasks = on(engine, tmp_path / "clean")
+    for near in (0.6, 0.9, 0.6):
+        tokpack.dedup(
+            prefixes, tmp_path / "clean", near=near, verify=False, tasks=tasks, overwrite=True
+        )
+        assert made(tmp_path / "clean")[".selection"] == expected[near]
+        assert len(engine.begun) == len(prefixes)
+    # Without a cluster they are used, too.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("tokpack.documents.keys"), "scan_documents", None)
+        tokpack.dedup(prefixes, tmp_path / "again", near=0.6, verify=False)
+    assert made(tmp_path / "again") == made(tmp_path / "whole0.6")
+
+
+def test_a_shard_that_was_replaced_is_read_again(tmp_path: Path) -> None:
+    prefixes = copied(tmp_path)
+    engine = Here()
+    tokpack.dedup(prefixes, tmp_path / "clean", near=0.8, tasks=on(engine, tmp_path / "clean"))
+    begun = len([one for one in engine.begun if ".keys-" in one[2]])
+    write_all(tmp_path, [[[one] for one in near_copies(9, 20)]])
+    tokpack.dedup(
+        prefixes, tmp_path / "clean", near=0.8, tasks=on(engine, tmp_path / "clean"), overwrite=True
+    )
+    assert len([one for one in engine.begun if ".keys-" in one[2]]) == begun + 1
+    for path in tmp_path.glob("*.keys-*"):
+        path.unlink()
+    tokpack.dedup(prefixes, tmp_path / "whole", near=0.8)
+    assert made(tmp_path / "clean") == made(tmp_path / "whole")
+
+
+def test_a_shard_that_is_replaced_meanwhile_is_an_error(tmp_path: Path) -> None:
+    prefixes = copied(tmp_path)
+
+    def replaced(kind: str, tasks: Sequence[Any]) -> None:
+        write_all(tmp_path, [[[[1, 2, 3]]]])
+        directly(kind, tasks)
+
+    with pytest.raises(InputError, match="part0: was replaced"):
+        tokpack.dedup(prefixes, tmp_path / "clean", near=0.8, tasks=replaced)
+    assert not list(tmp_path.glob("clean*"))
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data[:-9] + b"x" * 9])
+def test_a_damaged_result_is_told(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    prefixes = copied(tmp_path)
+    tokpack.dedup(prefixes, tmp_path / "clean", near=0.8, tasks=directly)
+    path = sorted(tmp_path.glob("part2.keys-*"))[0]
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(FormatError, match=path.name):
+        tokpack.dedup(prefixes, tmp_path / "again", near=0.8)
+    path.write_bytes(b"not one")
+    with pytest.raises(FormatError, match=path.name):
+        Result(str(path))
+
+
+@given(st.lists(DOCUMENTS, min_size=1, max_size=3), st.sampled_from("Hiq"))
+@settings(max_examples=20, deadline=None)
+def test_any_documents_virtual_datasets_and_views(parts: list[Documents], letter: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prefixes = write_all(folder, [*parts, *parts], letter)
+        tokpack.merge(prefixes, folder / "virtual", virtual=True)
+        documents = len(flat([*parts, *parts]))
+        some = list(range(0, documents, 2)) or [0]
+        inputs: list[Any] = [prefixes, [folder / "virtual"], [folder / "virtual", prefixes[0]]]
+        if documents:
+            with MMapIndexedDataset(folder / "virtual") as dataset:
+                write_view(folder / "view", [dataset], np.array(some[::-1]), made_by={"test": 1})
+            inputs.append([folder / "view"])
+        for number, one in enumerate(inputs):
+            for rules in NEAR[:2]:
+                for path in folder.glob("*.keys-*"):
+                    path.unlink()
+                tokpack.dedup(one, folder / f"whole{number}", **rules, overwrite=True)
+                tokpack.dedup(
+                    one, folder / f"clean{number}", **rules, overwrite=True, tasks=directly
+                )
+                assert made(folder / f"clean{number}") == made(folder / f"whole{number}")
+
+
+def test_processes_that_are_killed_and_a_command_that_is_stopped(tmp_path: Path) -> None:
+    """The same command goes on: what is there is not made again."""
+    prefixes = copied(tmp_path, count=200)
+    tokpack.dedup(prefixes, tmp_path / "whole", near=0.8)
+    engine = ProcessEngine(lose=2)
+
+    class StopError(Exception):
+        pass
+
+    class Stopping(ProcessEngine):
+        """Stops the command once a shard has its keys."""
+
+        def ended(self, handles: Any, seconds: float) -> Any:
+            if list(tmp_path.glob(KEYS)):
+                raise StopError
+            return super().ended(handles, seconds)
+
+    stopping = on(Stopping(slots=1), tmp_path / "clean")
+    with pytest.raises(StopError):
+        tokpack.dedup(prefixes, tmp_path / "clean", near=0.8, tasks=stopping)
+    assert list(tmp_path.glob("clean.keys-*.plan"))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob(KEYS)}
+    assert before
+    tokpack.dedup(prefixes, tmp_path / "clean", near=0.8, tasks=on(engine, tmp_path / "clean"))
+    assert made(tmp_path / "clean") == made(tmp_path / "whole")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert not list(tmp_path.glob("clean.*.plan"))
+
+
+def test_a_task_that_fails_ends_the_command_and_says_why(tmp_path: Path) -> None:
+    prefixes = copied(tmp_path)
+    path = Path(f"{prefixes[1]}.bin")
+
+    def cut(kind: str, tasks: Sequence[Any]) -> None:
+        path.write_bytes(path.read_bytes()[:-4])
+        on(Here(), tmp_path / "clean")(kind, tasks)
+
+    with pytest.raises(WorkerError, match=r"shard 1"):
+        tokpack.dedup(prefixes, tmp_path / "clean", near=0.8, tasks=cut)
+    assert not (tmp_path / "clean.json").exists()
