@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,10 @@ from support.tasks import Here, directly, on
 import tokpack
 from tokpack.dataset import MMapIndexedDataset
 from tokpack.dataset.results import Result
+from tokpack.dataset.verify import verify
 from tokpack.documents import write_view
-from tokpack.errors import FormatError, InputError, WorkerError
+from tokpack.errors import FormatError, InputError, UsageError, WorkerError
+from tokpack.look.stats import stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +65,7 @@ NEAR: tuple[Mapping[str, Any], ...] = (
     st.randoms(use_true_random=False),
     st.sampled_from((1, 3, 1 << 22)),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=10, deadline=None)
 @pytest.mark.promises
 def test_tasks_in_any_order_with_lost_machines_make_the_same_bytes(
     seed: int, rules: Mapping[str, Any], random: Any, wait: int
@@ -212,3 +215,69 @@ def test_a_task_that_fails_ends_the_command_and_says_why(tmp_path: Path) -> None
     with pytest.raises(WorkerError, match=r"shard 1"):
         tokpack.dedup(prefixes, tmp_path / "clean", near=0.8, tasks=cut)
     assert not (tmp_path / "clean.json").exists()
+
+
+@pytest.mark.parametrize("common", [0, 2, "30%"])
+def test_evaluation_texts_are_found_by_tasks(tmp_path: Path, common: float | str) -> None:
+    prefixes = copied(tmp_path, count=40)
+    (tmp_path / "texts").mkdir()
+    texts = write_all(tmp_path / "texts", [[[one] for one in near_copies(1, 40)[:9]]])
+    tokpack.merge(prefixes[:3], tmp_path / "virtual", virtual=True)
+    inputs = [tmp_path / "virtual", prefixes[3]]
+    rules: dict[str, Any] = {"against": texts, "unit": "tokens", "common": common}
+    expected = tokpack.decontaminate(inputs, tmp_path / "whole", **rules)
+    engine = Here(lambda count: count - 1)
+    tasks = on(engine, tmp_path / "clean")
+    found = tokpack.decontaminate(inputs, tmp_path / "clean", **rules, tasks=tasks)
+    assert made(tmp_path / "clean") == made(tmp_path / "whole")
+    assert replace(found, manifest=None) == replace(expected, manifest=None)
+    assert expected.spans
+    assert len(engine.begun) == 4
+    assert not list(tmp_path.glob("*.phrases-*"))
+    with pytest.raises(UsageError, match="whole: is a view"):
+        tokpack.decontaminate(tmp_path / "whole", against=texts, unit="tokens", tasks=directly)
+
+
+def test_figures_and_checks_of_shards_add_up(tmp_path: Path) -> None:
+    prefixes = copied(tmp_path)
+    tokpack.merge(prefixes, tmp_path / "virtual", virtual=True)
+    tokpack.dedup(prefixes, tmp_path / "view")
+    engine = Here(lambda count: count - 1)
+    for name in ("virtual", "part0"):
+        with MMapIndexedDataset(tmp_path / name) as dataset:
+            expected = stats(dataset)
+            assert stats(dataset, tasks=on(engine, tmp_path / name)) == expected
+    for name in ("virtual", "part0", "view"):
+        whole = verify(tmp_path / name)
+        found = verify(tmp_path / name, tasks=on(engine, tmp_path / name))
+        assert replace(found, seconds=whole.seconds) == whole
+    with (
+        MMapIndexedDataset(tmp_path / "view") as dataset,
+        pytest.raises(UsageError, match="view: is a view"),
+    ):
+        stats(dataset, tasks=directly)
+    before = set(tmp_path.iterdir())
+    path = tmp_path / "part2.idx"
+    path.write_bytes(path.read_bytes()[:-1] + b"\7")
+    with pytest.raises((FormatError, InputError)) as whole_error:
+        verify(tmp_path / "virtual")
+    with pytest.raises(whole_error.type) as error:
+        verify(tmp_path / "virtual", tasks=on(engine, tmp_path / "virtual"))
+    assert str(error.value) == str(whole_error.value)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_check_that_was_stopped_looks_again_at_what_has_changed(tmp_path: Path) -> None:
+    prefixes = copied(tmp_path)
+    tokpack.merge(prefixes, tmp_path / "virtual", virtual=True)
+
+    def some(kind: str, tasks: Sequence[Any]) -> None:
+        directly(kind, tasks[:3])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify(tmp_path / "virtual", tasks=some)
+    path = tmp_path / "part1.idx"
+    path.write_bytes(path.read_bytes()[:-1] + b"\7")
+    with pytest.raises(FormatError, match="part1"):
+        verify(tmp_path / "virtual", tasks=on(Here(), tmp_path / "virtual"))

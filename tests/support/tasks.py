@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack.cli.commands.shards_task import answer
@@ -29,6 +30,11 @@ def on(engine: ShardEngine, beside: str | os.PathLike[str], *, takers: int = 0) 
     return run
 
 
+@dataclass(eq=False)
+class Waiting:
+    arguments: list[str]
+
+
 class Here:
     """An engine that runs a task in this process when it is asked what has ended.
 
@@ -40,21 +46,21 @@ class Here:
     ) -> None:
         self.begun: list[list[str]] = []
         self._choose, self._lost = choose, lost
-        self._waiting: list[list[str]] = []
+        self._waiting: list[Waiting] = []
 
-    def start(self, arguments: Sequence[str]) -> list[str]:
-        self._waiting.append([*arguments])
+    def start(self, arguments: Sequence[str]) -> Waiting:
+        self._waiting.append(Waiting([*arguments]))
         return self._waiting[-1]
 
     def ended(
-        self, handles: Sequence[list[str]], seconds: float
-    ) -> list[tuple[list[str], CommandResult]]:
+        self, handles: Sequence[Waiting], seconds: float
+    ) -> list[tuple[Waiting, CommandResult]]:
         task = self._waiting.pop(self._choose(len(self._waiting)))
-        self.begun.append(task)
-        code = None if self._lost() else main(task)
+        self.begun.append(task.arguments)
+        code = None if self._lost() else main(task.arguments)
         return [(task, CommandResult(code, "lost" if code is None else ""))]
 
-    def cancel(self, handle: list[str]) -> None:
+    def cancel(self, handle: Waiting) -> None:
         self._waiting = [one for one in self._waiting if one is not handle]
 
     def close(self) -> None:

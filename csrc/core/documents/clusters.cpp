@@ -55,6 +55,7 @@ void equal_pairs(std::span<const Key> keys, std::uint32_t part, std::uint32_t pa
     auto operator<=>(const Entry&) const = default;
   };
   std::vector<Entry> entries;
+  entries.reserve(keys.size() / parts + keys.size() / parts / 8);  // growing would take twice
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (upper(keys[i]) * parts >> 32 != part) continue;
     entries.push_back({keys[i], static_cast<std::int64_t>(i)});

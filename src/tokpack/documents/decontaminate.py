@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from tokpack import _core
-from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset, piece_prefix
 from tokpack.dataset.format import document_ends, prefix_of, prefixes_of
 from tokpack.dataset.outputs import NewFiles, dataset_files
+from tokpack.dataset.results import (
+    NewResult,
+    Result,
+    Task,
+    everywhere,
+    files_of,
+    open_unchanged,
+    result_path,
+)
 from tokpack.dataset.spelling import find_tokenizer
 from tokpack.dataset.table import import_parquet, plain_ids
 from tokpack.documents.base import as_share, scan_documents
@@ -22,13 +32,14 @@ from tokpack.documents.write import BESIDE_VIEW, NAMED_TABLE, NewTable, NewViews
 from tokpack.errors import InputError, TokenizerError, UsageError, option
 from tokpack.progress import ProgressStage, with_bar
 from tokpack.sources import discover, make_parts, read
-from tokpack.storage import paths_of
+from tokpack.storage import paths_of, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Unpack
 
     from tokpack.dataset import Manifest
+    from tokpack.dataset.results import RunTasks
     from tokpack.progress import Show
     from tokpack.sources import Source
     from tokpack.storage import PathLike
@@ -207,6 +218,14 @@ class EvaluationSet:
         self.short += not chosen
         self._forms += chosen
         self._origins += [(len(self.names) - 1, line)] * len(chosen)
+
+    def digest(self) -> str:
+        """A checksum of all texts as they are compared."""
+        state = xxhash.xxh3_128()
+        for form in self._forms:
+            state.update(len(form.tokens).to_bytes(8, "little") + form.tokens.tobytes())
+            state.update(form.sizes.tobytes())
+        return state.hexdigest()
 
     def phrases(self) -> Phrases:
         """The phrases to search for. UsageError if there are none."""
@@ -397,6 +416,7 @@ def decontaminate(
     threads: int = 0,
     overwrite: bool = False,
     progress: Show | bool | None = None,
+    tasks: RunTasks | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Decontamination:
     """Find documents of datasets that contain an n-gram of an evaluation set.
@@ -413,9 +433,10 @@ def decontaminate(
     ``output`` becomes a view of the other documents; OUTPUT.spans.parquet, or the file ``table``
     (with which no output is needed), has each matched span. Of pairs (a preferred and a rejected
     answer) both documents are left out. The tokenizer is the manifest's, or named as for ``stats``.
-    The result does not depend on ``threads`` (0: all cores). ``progress`` is told bytes of .bin.
-    InputError for a bad record of an evaluation set, UsageError for a tokenizer other than the
-    datasets', TokenizerError if there is none; otherwise as ``dedup``.
+    The result does not depend on ``threads`` (0: all cores). ``tasks`` reads the datasets
+    elsewhere, and the evaluation sets there, too. ``progress`` is told bytes of .bin. InputError
+    for a bad record of an evaluation set, UsageError for a tokenizer other than the datasets',
+    TokenizerError if there is none; otherwise as ``dedup``.
     """
     keys = [keys] if isinstance(keys, str) else list(keys)
     common = _checked(unit, ngram, shortest, common)
@@ -451,30 +472,22 @@ def decontaminate(
         for dataset in datasets:
             dataset.validate()
         check_tokenizers(datasets, "compare those of each tokenizer by themselves")
-        lookup = find_tokenizer(datasets[0], **tokenizer)
-        if lookup.tokenizer and lookup.note:
-            raise UsageError(f"{lookup.note}: texts would get other ids than in the dataset")
-        if unit == "tokens":
-            compared: Unit = Tokens(lookup.tokenizer)
-        elif lookup.tokenizer is not None:
-            compared = Words(lookup.tokenizer)
-        else:
-            raise TokenizerError(
-                f"{lookup.note}; to compare ids alone, use {option('unit', 'tokens')}"
-            )
-        evaluation = EvaluationSet(compared, ngram, shortest)
-        for name in sets:
-            if MMapIndexedDataset.exists(name):
-                _add_dataset(evaluation, name, datasets[0])
-                continue
-            if lookup.tokenizer is None:
-                raise TokenizerError(f"{name}: its texts cannot be encoded: {lookup.note}")
-            for source in discover([name]):
-                _add_source(evaluation, source, keys)
+        asked = {"sets": sets, "keys": keys, "unit": unit, "ngram": ngram, "shortest": shortest}
+        evaluation, known = _evaluation(datasets[0], **asked, tokenizer=tokenizer)
         search = _Search(datasets, evaluation, common)
-        search.run(progress, threads, view.base.sums if view else None)
+        sums = view.base.sums if view else None
+        if tasks is None:
+            search.run(progress, threads, sums)
+        else:
+            given = tokenizer.items()
+            named = {
+                name: everywhere(one) if isinstance(one, str) and os.path.exists(one) else one
+                for name, one in given
+            }
+            asked |= {"sets": [*map(everywhere, sets)], "tokenizer": named}
+            search.run_by(tasks, asked, sums)
         if path is not None and files is not None:
-            search.write(path, files, {"inputs": prefixes, **rules}, lookup.tokenizer)
+            search.write(path, files, {"inputs": prefixes, **rules}, known)
         manifest = None
         if view is not None:
             spec = ViewSpec(os.fspath(output or ""), search.kept, {"decontaminate": rules})
@@ -483,6 +496,80 @@ def decontaminate(
         elif files is not None:
             files.publish()
         return search.result(manifest, prefixes)
+
+
+def _evaluation(
+    like: MMapIndexedDataset,
+    *,
+    sets: Sequence[str],
+    keys: Sequence[str],
+    unit: str,
+    ngram: int,
+    shortest: int,
+    tokenizer: Mapping[str, Any],
+) -> tuple[EvaluationSet, Tokenizer | None]:
+    """The texts of evaluation sets, and the tokenizer of the dataset ``like``, if it is known."""
+    lookup = find_tokenizer(like, **tokenizer)
+    if lookup.tokenizer and lookup.note:
+        raise UsageError(f"{lookup.note}: texts would get other ids than in the dataset")
+    if unit == "tokens":
+        compared: Unit = Tokens(lookup.tokenizer)
+    elif lookup.tokenizer is not None:
+        compared = Words(lookup.tokenizer)
+    else:
+        raise TokenizerError(f"{lookup.note}; to compare ids alone, use {option('unit', 'tokens')}")
+    evaluation = EvaluationSet(compared, ngram, shortest)
+    for name in sets:
+        if MMapIndexedDataset.exists(name):
+            _add_dataset(evaluation, name, like)
+            continue
+        if lookup.tokenizer is None:
+            raise TokenizerError(f"{name}: its texts cannot be encoded: {lookup.note}")
+        for source in discover([name]):
+            _add_source(evaluation, source, keys)
+    return evaluation, lookup.tokenizer
+
+
+def phrases_task(task: Task, threads: int, progress: Show) -> None:
+    """Search a shard for the phrases of evaluation sets, and write where they are."""
+    facts = dict(task.facts)
+    prefix, files, digest = (facts.pop(name) for name in ("prefix", "files", "digest"))
+    with NewResult(task.result) as new, open_unchanged(prefix, files) as dataset:
+        evaluation, _ = _evaluation(dataset, **facts)
+        if evaluation.digest() != digest:
+            raise InputError(
+                f"{', '.join(evaluation.names)}: these texts, or the tokenizer, differ from those on "
+                "the machine that started the command"
+            )
+        stage, sums = ProgressStage(progress, "phrases", task.size), dict[str, str]()
+        ends = document_ends(dataset.sizes, dataset.doc_idx)
+        found = [np.zeros((0, 4), np.int64)]
+        core = evaluation.phrases().core
+        for size, matches in _matches(dataset, ends, evaluation.unit, core, threads, sums):
+            stage.add(size)
+            found.append(matches)
+        new.finish({"sum": sums.get(dataset.path_prefix, "")}, [np.concatenate(found)])
+
+
+def _matches(  # noqa: PLR0917
+    dataset: MMapIndexedDataset,
+    ends: Int64s,
+    unit: Unit,
+    core: _core.Phrases,
+    threads: int,
+    sums: dict[str, str] | None,
+) -> Iterator[tuple[int, Int64s]]:
+    """The places of phrases in runs of documents, as of ``Unit.find``, and the bytes of each run.
+
+    ``sums`` are those of ``scan_documents``.
+    """
+
+    def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> Int64s:
+        matches = unit.find(core, tokens, spans)
+        matches[:, 0] += first
+        return matches
+
+    return scan_documents(dataset, ends, look, threads=threads, sums=sums)
 
 
 def _checked(unit: str, ngram: int, shortest: int, common: float | str) -> float:
@@ -556,35 +643,71 @@ class _Search:
             for ends, dataset in zip(self._ends, self._datasets, strict=True)
         )
         stage = ProgressStage(progress, "decontaminate", size)
-        unit, core = self._evaluation.unit, self._phrases.core
-
-        def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> Int64s:
-            matches = unit.find(core, tokens, spans)
-            matches[:, 0] += first
-            return matches
-
         for dataset, ends in zip(self._datasets, self._ends, strict=True):
-            most = self._common if self._common >= 1 else self._common * (len(ends) - 1)
-            counts = np.zeros(len(self._phrases.lengths), np.int64)
-            is_spared = np.zeros(len(ends) - 1, np.bool_)
-            hits: list[Int64s] = []
-            for size, matches in scan_documents(dataset, ends, look, threads=threads, sums=sums):
-                stage.add(size)
-                if not len(matches):
-                    continue
-                is_spared[matches[:, 0]] = True
-                here = (matches[:, 0] - matches[0, 0]) * len(counts) + matches[:, 3]
-                np.add.at(counts, np.unique(here) % len(counts), 1)
-                # Drop hits of phrases that are common by now, to save memory.
-                hits.append(matches[_is_rare(counts, most)[matches[:, 3]]])
-            np.maximum(self._documents_with, counts, out=self._documents_with)
-            rare = _is_rare(counts, most)
-            self._is_common |= ~rare
-            none = np.zeros((0, 4), np.int64)
-            kept = np.concatenate([none, *(one[rare[one[:, 3]]] for one in hits)])
-            is_spared[kept[:, 0]] = False
-            self._spared += int(np.count_nonzero(is_spared))
-            self._spans.append(_Spans(kept))
+            unit, core = self._evaluation.unit, self._phrases.core
+            runs = _matches(dataset, ends, unit, core, threads, sums)
+            self._add(ends, ((stage.add(size), matches)[1] for size, matches in runs))
+
+    def run_by(self, run: RunTasks, asked: Mapping[str, Any], sums: dict[str, str] | None) -> None:
+        """Let tasks read all shards; ``asked`` is what they need to read the evaluation sets."""
+        every, asked = [], {**asked, "digest": self._evaluation.digest()}
+        for dataset in self._datasets:
+            if dataset.view is not None:
+                raise UsageError(
+                    f"{dataset.path_prefix}: a view is searched on one machine: leave out "
+                    f"{option('engine')}, or search the datasets under it"
+                )
+            prefix, tasks = everywhere(dataset.path_prefix), []
+            prefixes = [piece_prefix(prefix, one) for one in dataset.records] or [prefix]
+            sizes = [one.bin_bytes for one in dataset.records] or [0]
+            for place, size, files in zip(prefixes, sizes, files_of(prefixes), strict=True):
+                facts = {"prefix": place, "files": files, **asked}
+                tasks.append(Task(result_path(place, "phrases", facts), size, facts))
+            every.append(tasks)
+        flat = {task.result: task for tasks in every for task in tasks}
+        run("phrases", [*flat.values()])
+        for dataset, ends, tasks in zip(self._datasets, self._ends, every, strict=True):
+            self._add(ends, self._found(dataset, tasks, sums))
+        for path in flat:
+            storage_of(path).delete(path)
+
+    @staticmethod
+    def _found(
+        dataset: MMapIndexedDataset, tasks: Sequence[Task], sums: dict[str, str] | None
+    ) -> Iterator[Int64s]:
+        """What tasks have found in each shard of a dataset."""
+        first = 0
+        for task, shard in zip(tasks, dataset.shards(), strict=True):
+            found = Result(task.result)
+            if sums is not None and found.facts["sum"]:
+                sums[shard.prefix] = found.facts["sum"]
+            matches = found.array(0)
+            matches[:, 0] += first
+            yield matches
+            first += shard.index.header.entries - 1
+
+    def _add(self, ends: Int64s, runs: Iterable[Int64s]) -> None:
+        """Add the matches in runs of documents of the next dataset, which come in order."""
+        most = self._common if self._common >= 1 else self._common * (len(ends) - 1)
+        counts = np.zeros(len(self._phrases.lengths), np.int64)
+        is_spared = np.zeros(len(ends) - 1, np.bool_)
+        hits: list[Int64s] = []
+        for matches in runs:
+            if not len(matches):
+                continue
+            is_spared[matches[:, 0]] = True
+            here = (matches[:, 0] - matches[0, 0]) * len(counts) + matches[:, 3]
+            np.add.at(counts, np.unique(here) % len(counts), 1)
+            # Drop hits of phrases that are common by now, to save memory.
+            hits.append(matches[_is_rare(counts, most)[matches[:, 3]]])
+        np.maximum(self._documents_with, counts, out=self._documents_with)
+        rare = _is_rare(counts, most)
+        self._is_common |= ~rare
+        none = np.zeros((0, 4), np.int64)
+        kept = np.concatenate([none, *(one[rare[one[:, 3]]] for one in hits)])
+        is_spared[kept[:, 0]] = False
+        self._spared += int(np.count_nonzero(is_spared))
+        self._spans.append(_Spans(kept))
 
     @property
     def kept(self) -> Int64s:

@@ -339,6 +339,7 @@ class _Documents:
                         some.append(_core.separate_pairs(self._firsts, candidates[new]))
                     if sum(map(len, [*waiting[0], *waiting[1]])) >= most:
                         compare_waiting()
+                del keys
             if waiting[0]:
                 compare_waiting()
         for begin in range(0, self._count, _STEP):  # parents come first, and are roots by then
@@ -369,10 +370,16 @@ class _Documents:
                 )
                 first += dataset.documents
         for band in range(rules.bands):
-            keys = hashes[band] if self._kept is None else self._kept.column(1 + band)[documents]
+            keys = hashes[band] if self._kept is None else self._kept.column(1 + band)
+            if self._kept is not None:  # those of other documents go, in place
+                for begin in range(0, len(documents), _STEP):
+                    some = documents[begin : begin + _STEP]
+                    keys[begin : begin + len(some)] = keys[some]
+                keys = keys[: len(documents)]
             if self._size > 1:
                 keys = keys[::2] * _PAIR_BASE + keys[1::2]
             yield keys
+            del keys  # before there are others
 
     def _are_alike(
         self, pairs: Int64s, rules: NearRules, pool: ThreadPoolExecutor

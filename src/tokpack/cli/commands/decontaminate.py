@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.cli import terminal
+from tokpack.cli import shards, terminal
 from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, given_options, output_prefix
 from tokpack.display import shown
@@ -42,6 +42,7 @@ PAGE = Page(
                 unit={"choices": ("words", "tokens")},
             ),
         ),
+        shards.ON_A_CLUSTER,
         Group(
             "output",
             flags(
@@ -79,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     inputs, output = matching_datasets(arguments.inputs), arguments.output
     options = {**given_options(decontaminate, arguments), **tokenizer_given(arguments)}
     with terminal.Reporter() as reporter:
-        result = decontaminate(inputs, output, **options, progress=reporter)
+        tasks = shards.tasks_of(arguments, output or arguments.table or inputs[0], reporter)
+        result = decontaminate(inputs, output, **options, progress=reporter, tasks=tasks)
     _tell(result, reporter.seconds)
     if arguments.json:
         counts = {name: value for name, value in vars(result).items() if name != "manifest"}

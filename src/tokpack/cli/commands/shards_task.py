@@ -73,5 +73,9 @@ def answer(kind: str, threads: int, task: Task, progress: Show) -> None:
         from tokpack.documents.alike import alike_task
 
         alike_task(task, threads, progress)
+    elif kind == "phrases":
+        from tokpack.documents.decontaminate import phrases_task
+
+        phrases_task(task, threads, progress)
     else:
         raise FormatError(f"a task {kind!r}, which this version does not know")
