@@ -13,6 +13,7 @@ import pytest
 from support.encoding_tools import dataset
 
 import tokpack
+from tokpack.cli.main import main
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import UsageError
 from tokpack.shards.commit import commit, survey
@@ -112,3 +113,19 @@ def test_what_is_asked_of_a_cluster_that_it_has_not(cluster: Any) -> None:
         RayEngine("127.0.0.1:1", 1)
     with pytest.raises(UsageError, match="workers=64: the largest node"):
         RayEngine(cluster.address, 64)
+
+
+def test_copies_are_found_by_its_tasks(cluster: Any, corpus: Corpus, tmp_path: Path) -> None:
+    """By the keys of two shards, and then by pairs of documents of both."""
+    for name in ("one", "two"):
+        tokpack.merge([corpus.whole], tmp_path / name)
+    tokpack.merge([tmp_path / "one", tmp_path / "two"], tmp_path / "pile", virtual=True)
+    tokpack.dedup(tmp_path / "pile", tmp_path / "whole", near=0.8)
+    words = ["dedup", str(tmp_path / "pile"), "-o", str(tmp_path / "clean"), "--near", "0.8"]
+    words += ["--engine", "ray", "--ray-address", cluster.address, "--threads", "1", "-q"]
+    assert main(words) == 0
+    for suffix in (".selection", ".clusters.parquet"):
+        made = (tmp_path / f"clean{suffix}").read_bytes()
+        assert made == (tmp_path / f"whole{suffix}").read_bytes()
+    assert len(list(tmp_path.glob("*.keys-*"))) == 2
+    assert not list(tmp_path.glob("*.plan"))

@@ -145,3 +145,30 @@ def test_what_is_asked_of_a_cluster_that_it_has_not(tmp_path: Path) -> None:
     for task in tasks:
         engine.cancel(task)
     engine.close()
+
+
+@pytest.mark.usefixtures("slurm")
+def test_other_commands_read_shards_on_it(whole: Path, tmp_path: Path) -> None:
+    """Each makes what it makes on this machine, and leaves only keys and logs behind."""
+    several = [tmp_path / "one", tmp_path / "two"]
+    for prefix in several:
+        tokpack.merge([whole], prefix)
+    tokpack.merge(several, tmp_path / "pile", virtual=True)
+    expected = tokpack.dedup(tmp_path / "pile", tmp_path / "whole", near=0.8)
+    assert expected.datasets[0].exact.documents
+    flags = ["--engine", "slurm", "--machines", "2", "--engine-option", "time=5"]
+    words = ["dedup", str(tmp_path / "pile"), "-o", str(tmp_path / "clean"), "--near", "0.8"]
+    for command in ([*words, "--threads", "1"], ["verify", str(tmp_path / "pile")]):
+        done = subprocess.run(
+            [sys.executable, "-m", "tokpack", *command, *flags],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "submitted job" in done.stderr
+    for suffix in (".selection", ".clusters.parquet"):
+        made = (tmp_path / f"clean{suffix}").read_bytes()
+        assert made == (tmp_path / f"whole{suffix}").read_bytes()
+    assert not list(tmp_path.glob("*.plan"))
+    assert len(list(tmp_path.glob("*.keys-*"))) == 2
