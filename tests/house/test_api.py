@@ -133,11 +133,12 @@ def test_shards_are_made_from_python(tmp_path: Path) -> None:
 # The command's own: how it is asked, what it says and where to, not what it does.
 OF_COMMANDS = {"quiet", "debug", "help", "json", "log_interval"}
 # Of each command: the functions that do it in Python, and why flags have no parameter there.
+ON_A_CLUSTER = dict.fromkeys(("engine", "machines", "engine_option", "ray_address"), "of tasks")
 WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "encode": (
         (tokpack.encode, tokpack.encode_shard),
-        {"plan": "encode_shard's prefix", "engine": "starts commands", "ray_address": "the same"}
-        | {"machines": "the same", "engine_option": "the same"}
+        {"plan": "encode_shard's prefix"}
+        | ON_A_CLUSTER
         | {"shard_size": "of plan", "dry_run": "shows; chat.render does"},
     ),
     "shards plan": ((tokpack.plan,), {}),
@@ -146,18 +147,20 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "verify": (
         (tokpack.verify,),
         {"against": "inputs of compare_with_inputs", "sample": "count of verify_sample"}
-        | {"input_format": "of both"},
+        | {"input_format": "of both"}
+        | ON_A_CLUSTER,
     ),
     "adopt": ((tokpack.adopt,), {}),
     "stats": (
         (tokpack.stats,),
-        {"html": "tokpack.look.page", "overwrite": "of --html", "top": "how many are printed"},
+        {"html": "tokpack.look.page", "overwrite": "of --html", "top": "how many are printed"}
+        | ON_A_CLUSTER,
     ),
     "merge": ((tokpack.merge,), {}),
     "select": ((tokpack.select,), {}),
     "split": ((tokpack.split,), {}),
-    "dedup": ((tokpack.dedup,), {}),
-    "decontaminate": ((tokpack.decontaminate,), {}),
+    "dedup": ((tokpack.dedup,), ON_A_CLUSTER),
+    "decontaminate": ((tokpack.decontaminate,), ON_A_CLUSTER),
     "convert": ((tokpack.convert,), {}),
     "model export": ((tokpack.export,), {}),
     "model import": ((tokpack.import_model,), {}),
@@ -182,7 +185,16 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
 }
 # What is shown, run or asked for, with nothing for Python to call under that name: docs/api.md
 # says what there is instead.
-ONLY_COMMANDS = {"bench", "inspect", "samples", "train", "view", "generate", "doctor"}
+ONLY_COMMANDS = {
+    "bench",
+    "inspect",
+    "samples",
+    "train",
+    "view",
+    "generate",
+    "doctor",
+    "shards task",
+}
 
 
 def parameters_of(function: Callable[..., Any]) -> set[str]:
@@ -199,7 +211,7 @@ def parameters_of(function: Callable[..., Any]) -> set[str]:
 UNPACKED = {"Unpack[TokenizerFiles]": TokenizerFiles, "Unpack[PlanRequest]": PlanRequest}
 # Inputs; what is only for programs; and what a flag says in one word with another.
 NOT_FLAGS = {"inputs", "input", "prefix", "model", "checkpoint", "tokenizer"}
-NOT_FLAGS |= {"progress", "output_names", "eod_token", "name"}
+NOT_FLAGS |= {"progress", "tasks", "output_names", "eod_token", "name"}
 NOT_FLAGS |= {"output", "max_rejects", "resume_key", "texts"}
 
 

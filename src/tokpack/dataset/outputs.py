@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -287,7 +287,7 @@ class NewFiles(AtomicFiles):
             check_writable(paths[-1] + UNFINISHED)
             self._folder = ScratchFolder(paths[-1])
 
-    def __enter__(self) -> NewFiles:
+    def __enter__(self) -> Self:
         last = self._outputs[-1][0]
         if not self._folder:
             make_parent(last)

@@ -154,7 +154,7 @@ class Result:
         """One of its arrays."""
         kind, shape, expected = self._kinds[number]
         out = np.empty(shape, kind)
-        view = memoryview(out.reshape(-1).view(np.uint8))
+        view = out.reshape(-1).view(np.uint8).data
         with self._opened() as file:
             file.seek(int(self._begins[number]))
             while view and (count := cast("Any", file).readinto(view)):

@@ -472,19 +472,19 @@ def decontaminate(
         for dataset in datasets:
             dataset.validate()
         check_tokenizers(datasets, "compare those of each tokenizer by themselves")
-        asked = {"sets": sets, "keys": keys, "unit": unit, "ngram": ngram, "shortest": shortest}
-        evaluation, known = _evaluation(datasets[0], **asked, tokenizer=tokenizer)
+        asked: dict[str, Any] = {"sets": sets, "keys": keys, "unit": unit}
+        asked |= {"ngram": ngram, "shortest": shortest, "tokenizer": tokenizer}
+        evaluation, known = _evaluation(datasets[0], **asked)
         search = _Search(datasets, evaluation, common)
         sums = view.base.sums if view else None
         if tasks is None:
             search.run(progress, threads, sums)
         else:
-            given = tokenizer.items()
-            named = {
+            asked["sets"] = [*map(everywhere, sets)]
+            asked["tokenizer"] = {
                 name: everywhere(one) if isinstance(one, str) and os.path.exists(one) else one
-                for name, one in given
+                for name, one in tokenizer.items()
             }
-            asked |= {"sets": [*map(everywhere, sets)], "tokenizer": named}
             search.run_by(tasks, asked, sums)
         if path is not None and files is not None:
             search.write(path, files, {"inputs": prefixes, **rules}, known)
@@ -572,6 +572,13 @@ def _matches(  # noqa: PLR0917
     return scan_documents(dataset, ends, look, threads=threads, sums=sums)
 
 
+def _told(runs: Iterable[tuple[int, Int64s]], stage: ProgressStage) -> Iterator[Int64s]:
+    """The matches of runs, which are told to ``stage``."""
+    for size, matches in runs:
+        stage.add(size)
+        yield matches
+
+
 def _checked(unit: str, ngram: int, shortest: int, common: float | str) -> float:
     """``common`` as a number of documents, or a share below 1; 0 for no limit.
 
@@ -646,7 +653,7 @@ class _Search:
         for dataset, ends in zip(self._datasets, self._ends, strict=True):
             unit, core = self._evaluation.unit, self._phrases.core
             runs = _matches(dataset, ends, unit, core, threads, sums)
-            self._add(ends, ((stage.add(size), matches)[1] for size, matches in runs))
+            self._add(ends, _told(runs, stage))
 
     def run_by(self, run: RunTasks, asked: Mapping[str, Any], sums: dict[str, str] | None) -> None:
         """Let tasks read all shards; ``asked`` is what they need to read the evaluation sets."""

@@ -228,11 +228,10 @@ def dedup(
                 dataset.validate()
             if rules is not None:
                 rules.check_datasets(datasets, pairs=new.base.pairs)
-            kept: KeptKeys | None = KeptKeys(new.base, rules and rules.deciding)
+            keys = KeptKeys(new.base, rules and rules.deciding)
             if tasks and (rules or not all(has_table(one.path_prefix) for one in datasets)):
-                tasks("keys", kept.tasks)
-            elif not kept.are_there:
-                kept = None
+                tasks("keys", keys.tasks)
+            kept = keys if keys.are_there else None
             documents = _Documents(output, new, kept, tasks)
             size = sum(one.token_count * one.dtype.itemsize for one in datasets)
             stage = ProgressStage(progress, "dedup", size * (1 if rules is None else 2))

@@ -134,8 +134,8 @@ def _add_counted(
     sizes = [record.bin_bytes for record in dataset.records] or [0]
     tasks = []
     for prefix, size, files in zip(prefixes, sizes, files_of(prefixes), strict=True):
-        facts = {"prefix": prefix, "vocab_size": vocab_size, "eod": eod}
-        tasks.append(Task(result_path(prefix, "stats", facts, files), size, facts))
+        asked = {"prefix": prefix, "vocab_size": vocab_size, "eod": eod}
+        tasks.append(Task(result_path(prefix, "stats", asked, files), size, asked))
     run("stats", tasks)
     hashes, first = [np.zeros(0, np.uint64)], 0
     for task in tasks:

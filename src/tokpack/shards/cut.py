@@ -239,7 +239,7 @@ def reported(
         yield reporter
 
 
-def tell_done(reporter: RunReporter, **counts: int) -> None:
+def tell_done(reporter: RunReporter, **counts: Any) -> None:
     """Tell that a shard is done, unless it existed already."""
     if reporter.has_told:
         with suppress(BusyError):  # who has taken it will find it done
