@@ -22,11 +22,13 @@ from support.tasks import Here, directly, on
 
 import tokpack
 from tokpack.dataset import MMapIndexedDataset
-from tokpack.dataset.results import Result
+from tokpack.dataset.results import NewResult, Result
 from tokpack.dataset.verify import verify
 from tokpack.documents import write_view
 from tokpack.errors import FormatError, InputError, UsageError, WorkerError
 from tokpack.look.stats import stats
+from tokpack.shards.plan import plan_path
+from tokpack.shards.tasks import TaskList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -281,3 +283,36 @@ def test_a_check_that_was_stopped_looks_again_at_what_has_changed(tmp_path: Path
     path.write_bytes(path.read_bytes()[:-1] + b"\7")
     with pytest.raises(FormatError, match="part1"):
         verify(tmp_path / "virtual", tasks=on(Here(), tmp_path / "virtual"))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_result_with_other_bytes_is_an_error_or_the_same(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "result"
+        arrays = [np.arange(5, dtype=np.uint64), np.zeros((0, 4), np.int64)]
+        with NewResult(str(path)) as new:
+            new.finish({"a": [1]}, arrays)
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+        path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+        try:
+            result = Result(str(path))
+            found = [result.array(number) for number in range(2)]
+        except FormatError:
+            return
+        for one, other in zip(arrays, found, strict=True):
+            assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"stage": 1}', b'{"tasks": [[1]]}'])
+def test_a_list_of_tasks_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = Path(plan_path(str(tmp_path / "x")))
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=re.escape(str(path))):
+        TaskList.load(str(tmp_path / "x"))
+    path.unlink()
+    with pytest.raises(InputError, match="no command waits"):
+        TaskList.load(str(tmp_path / "x"))

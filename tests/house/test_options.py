@@ -26,7 +26,8 @@ REASONS = {
     "tokpack/errors.py": ("--no-{}", "made here"),
     "tokpack/look/pages/items.py": ("--{}", "of view, whose pages have no other words"),
     "tokpack/option.py": ("--{}", "made here"),
-    "tokpack/shards/drive.py": ("--plan --shard", "a command that is run"),
+    "tokpack/shards/plan.py": ("--plan --shard", "a command that is run"),
+    "tokpack/shards/tasks.py": ("--shard", "a command that is run"),
     "tokpack/shards/slurm_engine.py": (
         "--array --cpus-per-task --job-name --ntasks --open-mode --output --parsable --partition "
         "--requeue --workers --{}",

@@ -29,7 +29,7 @@ from tokpack.dataset.manifest import manifest_path
 from tokpack.dataset.outputs import NewFiles
 from tokpack.errors import FormatError, InputError
 from tokpack.storage import exists, head, open_file, storage_of
-from tokpack.storage.disk import Kind, parse_json
+from tokpack.storage.disk import MAX_BYTES, Kind, parse_json
 from tokpack.storage.objects.upload import TakenError
 from tokpack.storage.objects.urls import is_url, shown
 
@@ -142,26 +142,38 @@ class Result:
         self._path = path
         with self._opened() as file:
             magic, size = _HEAD.unpack(file.read(_HEAD.size).ljust(_HEAD.size, b"\0"))
-            values = parse_json(file.read(size) if magic == _MAGIC else b"", shown(path))
-        self.facts: dict[str, Any] = values["facts"]
-        self._kinds = [
-            (np.dtype(kind), tuple(shape), sum_) for kind, shape, sum_ in values["arrays"]
-        ]
-        sizes = [kind.itemsize * math.prod(shape) for kind, shape, _ in self._kinds]
-        self._begins = _HEAD.size + size + np.cumsum([0, *sizes])
+            values = parse_json(file.read(min(size, MAX_BYTES)), shown(path))
+        try:
+            self.facts: dict[str, Any] = dict(values["facts"])
+            self._kinds = [
+                (np.dtype(kind), tuple(map(int, shape)), str(checksum))
+                for kind, shape, checksum in values["arrays"]
+            ]
+            sizes = [kind.itemsize * math.prod(shape) for kind, shape, _ in self._kinds]
+            self._begins = _HEAD.size + size + np.cumsum([0, *sizes], dtype=np.int64)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            magic = b""
+        if magic != _MAGIC:
+            raise self._is_damaged()
 
     def array(self, number: int) -> Array:
         """One of its arrays."""
         kind, shape, expected = self._kinds[number]
-        out = np.empty(shape, kind)
+        try:
+            out = np.empty(shape, kind)
+        except (ValueError, MemoryError):
+            raise self._is_damaged() from None
         view = out.reshape(-1).view(np.uint8).data
         with self._opened() as file:
             file.seek(int(self._begins[number]))
             while view and (count := cast("Any", file).readinto(view)):
                 view = view[count:]
         if view or xxhash.xxh3_64_hexdigest(out.data) != expected:
-            raise FormatError(f"{shown(self._path)}: is damaged: remove it, and run again")
+            raise self._is_damaged()
         return out
+
+    def _is_damaged(self) -> FormatError:
+        return FormatError(f"{shown(self._path)}: is damaged: remove it, and run again")
 
     def _opened(self) -> Any:
         try:

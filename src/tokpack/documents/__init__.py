@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from tokpack.documents.alike import alike_task
 from tokpack.documents.conservation import (
     Conservation,
     SampleReport,
     compare_with_inputs,
     verify_sample,
 )
-from tokpack.documents.decontaminate import Decontamination, decontaminate
+from tokpack.documents.decontaminate import Decontamination, decontaminate, phrases_task
 from tokpack.documents.dedup import DedupReport, dedup
+from tokpack.documents.keys import keys_task
 from tokpack.documents.select import select
 from tokpack.documents.write import write_view
 
@@ -18,9 +20,12 @@ __all__ = [
     "Decontamination",
     "DedupReport",
     "SampleReport",
+    "alike_task",
     "compare_with_inputs",
     "decontaminate",
     "dedup",
+    "keys_task",
+    "phrases_task",
     "select",
     "verify_sample",
     "write_view",

@@ -21,7 +21,6 @@ from tokpack.dataset.results import (
     open_unchanged,
     result_path,
 )
-from tokpack.dataset.shards import OPEN_SHARDS
 from tokpack.dataset.table import plain_ids
 from tokpack.documents.base import trained_tracks
 from tokpack.machine import usable_cores
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 Place = tuple[MMapIndexedDataset, int]  # a document, by its number in a dataset
 
+_OPEN = 64  # datasets of which documents are compared
 _PAIRS = 256  # pairs that are compared at a time
 _TASK_PAIRS = 1 << 19  # of a task: some seconds of a machine
 
@@ -52,7 +52,7 @@ def are_alike(
 ) -> npt.NDArray[np.bool_]:
     """Whether the two documents of each row of ``pairs``, int64 [n, 2], are: bool [n].
 
-    ``rules`` are those of ``NearRules``. With ``together`` of 2 a row has the first documents of
+    ``rules`` are those of ``NearRules``, and ``together``: with 2 a row has the first documents of
     two pairs, and both documents must be alike.
     """
 
@@ -125,7 +125,7 @@ def alike_task(task: Task, threads: int, progress: Show) -> None:
     shards = given.facts["shards"]
     starts = np.array([start for start, *_ in shards])
 
-    @lru_cache(OPEN_SHARDS)
+    @lru_cache(_OPEN)
     def opened(number: int) -> MMapIndexedDataset:
         return open_unchanged(*shards[number][1:])
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tokpack import __version__
 from tokpack.dataset.results import Task, listed, result_path
-from tokpack.errors import InputError, ResumeError
+from tokpack.errors import FormatError, InputError, ResumeError
 from tokpack.shards.cut import reported, tell_done
 from tokpack.shards.plan import plan_folder, plan_path, report_path
 from tokpack.shards.take import Lease
@@ -44,9 +44,11 @@ class TaskList:
         if content is None:
             raise InputError(f"{shown(path)}: no command waits for these tasks any more")
         values = parse_json(content, shown(path))
-        found = cls(
-            values["stage"], tuple(Task(*one) for one in values["tasks"]), values["version"]
-        )
+        try:
+            tasks = tuple(Task(*one) for one in values["tasks"])
+            found = cls(str(values["stage"]), tasks, str(values["version"]))
+        except (KeyError, TypeError):
+            raise FormatError(f"{shown(path)}: not a list of tasks") from None
         if found.version != __version__:
             raise ResumeError(
                 f"{shown(path)} is of a command of tokpack {found.version}, this is {__version__}: "

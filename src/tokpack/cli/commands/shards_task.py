@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tokpack.dataset.results import Task
     from tokpack.progress import Show
 
+_OF_DOCUMENTS = ("keys", "alike", "phrases")
+
 PAGE = Page(
     "shards task",
     "Make results that a command with --engine waits for; engines start it.",
@@ -30,12 +32,12 @@ PAGE = Page(
             ),
         ),
     ),
-    """\\
+    """\
 PREFIX is what the engine's log shows. What a task has found is a file beside the shard that it has
 read. Started by hand, on any machine that sees the shards, it helps the command that waits.
 
 examples:
-  tokpack shards task s3://tokens/pile.dedup-3b1f2a9c0d4e5f67
+  tokpack shards task s3://tokens/clean.keys-3b1f2a9c0d4e5f67
 """,
     "PREFIX [flags]",
 )
@@ -65,17 +67,9 @@ def answer(kind: str, threads: int, task: Task, progress: Show) -> None:
         from tokpack.look.stats import stats_task
 
         stats_task(task, threads, progress)
-    elif kind == "keys":
-        from tokpack.documents.keys import keys_task
+    elif kind in _OF_DOCUMENTS:
+        from tokpack import documents
 
-        keys_task(task, threads, progress)
-    elif kind == "alike":
-        from tokpack.documents.alike import alike_task
-
-        alike_task(task, threads, progress)
-    elif kind == "phrases":
-        from tokpack.documents.decontaminate import phrases_task
-
-        phrases_task(task, threads, progress)
+        getattr(documents, f"{kind}_task")(task, threads, progress)
     else:
         raise FormatError(f"a task {kind!r}, which this version does not know")
