@@ -68,7 +68,6 @@ NEAR: tuple[Mapping[str, Any], ...] = (
     st.sampled_from((1, 3, 1 << 22)),
 )
 @settings(max_examples=10, deadline=None)
-@pytest.mark.promises
 def test_tasks_in_any_order_with_lost_machines_make_the_same_bytes(
     seed: int, rules: Mapping[str, Any], random: Any, wait: int
 ) -> None:

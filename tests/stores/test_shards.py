@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from support import forked
 from support.stores import Fault, Store
+from support.tasks import Here, on
 
 import tokpack
 from tokpack.cli import main
 from tokpack.cli.commands import shards_status
 from tokpack.dataset import Manifest
+from tokpack.dataset.verify import verify
 from tokpack.encoding import EncodeOptions, status
 from tokpack.errors import OutputError, StoreError, UsageError
 from tokpack.shards import commit as shards_commit
@@ -224,3 +226,34 @@ def test_the_clock_of_a_machine_does_not_say_that_it_is_lost(
         monkeypatch.setattr(status, "LOST_SECONDS", most)
         store.s3.put(key, json.dumps({**told, "began": at, "told": at}).encode())
         assert survey(plan, url)[0].state == state
+
+
+@pytest.mark.parametrize("takers", [0, 2])
+def test_copies_are_found_by_tasks_that_keep_keys_beside_shards(
+    store: Store, url: str, takers: int
+) -> None:
+    """For another similarity none is made again, and nothing else is left behind."""
+    plan = ShardPlan.load(url)
+    for number in range(plan.shards):
+        encode_shard(plan, url, number, workers=1)
+    commit(plan, url)
+    folder = url.rpartition("/")[0]
+    tokpack.merge([url, url], f"{folder}/twice", virtual=True)
+    tokpack.dedup(f"{folder}/twice", f"{folder}/whole", near=0.8)
+    engine = Here()
+    tasks = on(engine, f"{folder}/clean", takers=takers)
+    store.plan.faults.append(Fault("503", "PUT", ".keys-", times=1))
+    report = tokpack.dedup(f"{folder}/twice", f"{folder}/clean", near=0.8, tasks=tasks)
+    assert report.datasets[0].exact.documents
+    key = folder.removeprefix("s3://texts/")
+    for suffix in (".selection", ".clusters.parquet"):
+        made, whole = (store.s3.get(f"{key}/{name}{suffix}") for name in ("clean", "whole"))
+        assert made == whole
+        assert made
+    begun = len(engine.begun)
+    tokpack.dedup(f"{folder}/twice", f"{folder}/clean", near=0.9, tasks=tasks, overwrite=True)
+    assert not any(".keys-" in command[2] for command in engine.begun[begun:])
+    left = set(access.objects.listed(f"{folder}/clean"))
+    assert left == {f"{folder}/clean{end}" for end in (".json", ".selection", ".clusters.parquet")}
+    assert verify(f"{folder}/twice", tasks=tasks).checked == verify(f"{folder}/twice").checked
+    assert store.s3.uploads() == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli.commands.shards_task import answer
 from tokpack.cli.main import main
+from tokpack.dataset.results import everywhere
 from tokpack.shards.drive import CommandResult, ShardRunner
 from tokpack.shards.tasks import TaskList, run_tasks
 
@@ -25,7 +26,7 @@ def on(engine: ShardEngine, beside: str | os.PathLike[str], *, takers: int = 0) 
         ShardRunner(work, prefix, engine, ["-q"], takers=min(takers, work.shards)).run()
 
     def run(kind: str, tasks: Sequence[Task]) -> None:
-        run_tasks(os.path.abspath(beside), kind, tasks, drive)
+        run_tasks(everywhere(os.fspath(beside)), kind, tasks, drive)
 
     return run
 
