@@ -6,9 +6,10 @@ import json
 import random
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from support.documents import plain
 from support.indexed_twin import write_plainly
 from support.manifests import manifest_for
 from support.near_twin import components, jaccard
+from support.tasks import directly
 
 import tokpack
 from tokpack import GPTDataset, MMapIndexedDataset
@@ -247,6 +249,24 @@ def test_pairs_with_one_preferred_answer_are_told_apart_by_the_other(tmp_path: P
     report = tokpack.dedup(write_pairs(tmp_path / "p", pairs), tmp_path / "out", near=0.7)
     assert pairs_of(tmp_path / "out") == pairs[: len(bad)]
     assert report.datasets[0].near.documents == 2 * len(copies)
+
+
+@pytest.mark.parametrize("on", ["all", "trained"])
+def test_tasks_find_the_copies_of_pairs_by_the_same_tokens(
+    prefs: Path, tmp_path: Path, on: Literal["all", "trained"]
+) -> None:
+    """Across two datasets, of which one repeats pairs of the other, and of a view."""
+    tokpack.select(prefs, tmp_path / "some", where="document < 40")
+    tokpack.merge(tmp_path / "some", tmp_path / "again")
+    for inputs in ([prefs, tmp_path / "again"], [tmp_path / "some", prefs]):
+        rules: dict[str, Any] = {"near": 0.5, "on": on, "overwrite": True}
+        tokpack.dedup(inputs, tmp_path / "whole", **rules)
+        tokpack.dedup(inputs, tmp_path / "clean", **rules, tasks=directly)
+        whole = (tmp_path / "whole.selection").read_bytes()
+        assert (tmp_path / "clean.selection").read_bytes() == whole
+        tables = [pq.read_table(tmp_path / f"{one}.clusters.parquet") for one in ("clean", "whole")]
+        assert tables[0].equals(tables[1])
+        assert tables[0].num_rows
 
 
 def test_repeats_of_a_pair_are_alike(prefs: Path, tmp_path: Path) -> None:
