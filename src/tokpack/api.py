@@ -122,7 +122,7 @@ def encode(
     return dict(zip(request.output_names, manifests, strict=True))
 
 
-@_takes_options("files", "scratch", "workers")
+@_takes_options("files", "report_to", "scratch", "workers")
 def plan(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike,

@@ -51,9 +51,9 @@ def test_the_options_of_encode_are_said_in_one_record() -> None:
     typed = {name: hint.__forward_arg__ for name, hint in EncodeRequest.__annotations__.items()}
     assert typed == {name: one.hint for name, one in record.items()}
     assert set(EncodeRequest.__annotations__) - set(PlanRequest.__annotations__) == {
-        "files", "scratch", "workers",
+        "files", "report_to", "scratch", "workers",
     }  # fmt: skip
-    local = {"files", "scratch", "workers"}
+    local = {"files", "report_to", "scratch", "workers"}
     for function, without in ((tokpack.encode, set()), (tokpack.plan, local)):
         parameters = inspect.signature(function).parameters
         for name in set(record) - without:

@@ -538,8 +538,8 @@ def phrases_task(task: Task, threads: int, progress: Show) -> None:
         evaluation, _ = _evaluation(dataset, **facts)
         if evaluation.digest() != digest:
             raise InputError(
-                f"{', '.join(evaluation.names)}: these texts, or the tokenizer, differ from those on "
-                "the machine that started the command"
+                f"{', '.join(evaluation.names)}: these texts, or the tokenizer, differ from "
+                "those on the machine that started the command"
             )
         stage, sums = ProgressStage(progress, "phrases", task.size), dict[str, str]()
         ends = document_ends(dataset.sizes, dataset.doc_idx)

@@ -74,3 +74,4 @@ class EncodeRequest(PlanRequest, total=False):
     files: int | None
     workers: int
     scratch: str | None
+    report_to: str | None
