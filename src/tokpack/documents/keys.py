@@ -135,11 +135,11 @@ def band_hashes(
 
     def look(first: int, tokens: Any, spans: Int64s) -> None:
         low, high = np.searchsorted(chosen, (first, first + len(spans)))
-        here = chosen[low:high]
+        here, into = chosen[low:high], out[:, low:high]
         for i in range(together):
-            which = np.flatnonzero(here % together == i)
+            which = np.flatnonzero(here % 2 == i) if pairs else slice(None)
             rows = max((rules["rows"] + together - 1 - i) // together, 1)
-            out[:, low + which] = _core.band_hashes(
+            into[:, which] = _core.band_hashes(
                 tokens, spans[here[which] - first], rules["ngram"], rules["bands"], rows
             ).T
 
