@@ -5,6 +5,8 @@ kills.
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
 import tempfile
 from dataclasses import replace
 from importlib import import_module
@@ -15,8 +17,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import forked
 from support.copies import flat, near_copies, write_all
 from support.documents import DOCUMENTS, Documents
+from support.faults import PLANT
 from support.process_engine import ProcessEngine
 from support.tasks import Here, directly, on
 
@@ -315,3 +319,35 @@ def test_a_list_of_tasks_that_is_none_is_refused(tmp_path: Path, content: bytes)
     path.unlink()
     with pytest.raises(InputError, match="no command waits"):
         TaskList.load(str(tmp_path / "x"))
+
+
+@pytest.mark.parametrize("call", ["open", "dup", "fsync", "replace"])
+def test_a_task_that_is_killed_leaves_a_whole_result_or_none(tmp_path: Path, call: str) -> None:
+    """At any of its system calls that change files; the next one makes it."""
+    prefixes = copied(tmp_path, shards=1)
+    tasks: list[Any] = []
+
+    def told(kind: str, some: Sequence[Any]) -> None:
+        tasks.extend(some)
+        directly(kind, some)
+
+    tokpack.dedup(prefixes, tmp_path / "whole", near=0.8, verify=False, tasks=told)
+    (task,) = tasks
+    path = Path(task.result)
+    whole = path.read_bytes()
+    code = f"{PLANT}import os, json\nfrom tokpack.dataset.results import Task\n"
+    code += "from tokpack.cli.commands.shards_task import answer\n"
+    killed = 0
+    for at in range(1, 9):
+        path.unlink(missing_ok=True)
+        planted = f"plant(os, {call!r}, kill, at={at})\n"
+        run = f"answer('keys', 1, Task(*{tuple(task)!r}), print)\n"
+        dead = forked.Process(["-c", code + planted + run], stdout=subprocess.DEVNULL).wait()
+        killed += dead == -signal.SIGKILL
+        assert dead in (0, -signal.SIGKILL)
+        assert not path.exists() or path.read_bytes() == whole
+        directly("keys", [task])
+        assert path.read_bytes() == whole
+        if not dead:
+            break
+    assert killed
