@@ -26,7 +26,7 @@ from tokpack.documents.keys import (
     token_hashes,
 )
 from tokpack.documents.write import BESIDE_VIEW, NewTable, NewViews, ViewSpec
-from tokpack.errors import UsageError, option
+from tokpack.errors import StoreError, UsageError, option
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage, with_bar
 from tokpack.storage import paths_of
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from tokpack.dataset import Manifest
     from tokpack.dataset.results import RunTasks
+    from tokpack.documents.base import Base
     from tokpack.progress import Show
     from tokpack.storage import PathLike
 
@@ -228,10 +229,8 @@ def dedup(
                 dataset.validate()
             if rules is not None:
                 rules.check_datasets(datasets, pairs=new.base.pairs)
-            keys = KeptKeys(new.base, rules and rules.deciding)
-            if tasks and (rules or not all(has_table(one.path_prefix) for one in datasets)):
-                tasks("keys", keys.tasks)
-            kept = keys if keys.are_there else None
+            has_tables = all(has_table(one.path_prefix) for one in datasets)
+            kept = _kept_keys(new.base, rules, None if rules is None and has_tables else tasks)
             documents = _Documents(output, new, kept, tasks)
             size = sum(one.token_count * one.dtype.itemsize for one in datasets)
             stage = ProgressStage(progress, "dedup", size * (1 if rules is None else 2))
@@ -245,6 +244,22 @@ def dedup(
             new.publish()
             shares = documents.shares(prefixes)
     return DedupReport(manifest, shares, clusters, rules.recall(rules.near) if rules else None)
+
+
+def _kept_keys(base: Base, rules: NearRules | None, tasks: RunTasks | None) -> KeptKeys | None:
+    """The keys that are kept beside all shards, made if there are ``tasks``; None without them."""
+    served = any(record.prefix.startswith(("http://", "https://")) for record in base.records)
+    if served and tasks is None:  # by a web server, which lists nothing
+        return None
+    try:
+        keys = KeptKeys(base, rules and rules.deciding)
+        if tasks is not None:
+            tasks("keys", keys.tasks)
+        return keys if keys.are_there else None
+    except StoreError:
+        if tasks is not None:
+            raise
+        return None  # the objects of a store may be read, and not listed
 
 
 class _Documents:
