@@ -83,7 +83,7 @@ def test_a_template_is_chosen_by_name_by_file_or_as_text(tmp_path: Path) -> None
     file = tmp_path / "mine.jinja"
     file.write_bytes(b"{# mine #}\r\n" + TOOLS.encode())
     assert found(path, str(file)).source == "{# mine #}\n" + TOOLS
-    with pytest.raises(UsageError, match=r"no such file.*default, short"):
+    with pytest.raises(UsageError, match=r"no file or template of this name.*default, short"):
         found(path, "long")
 
 

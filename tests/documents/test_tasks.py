@@ -239,7 +239,7 @@ def test_evaluation_texts_are_found_by_tasks(tmp_path: Path, common: float | str
     assert expected.spans
     assert len(engine.begun) == 4
     assert not list(tmp_path.glob("*.phrases-*"))
-    with pytest.raises(UsageError, match="whole: is a view"):
+    with pytest.raises(UsageError, match="whole: a view"):
         tokpack.decontaminate(tmp_path / "whole", against=texts, unit="tokens", tasks=directly)
 
 

@@ -140,7 +140,7 @@ def test_copies_in_a_view_are_by_the_hashes_of_its_datasets(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the tokens were read")
 
-    monkeypatch.setattr(import_module("tokpack.documents.dedup"), "scan_documents", refuse)
+    monkeypatch.setattr(import_module("tokpack.documents.keys"), "scan_documents", refuse)
     dedup(["view"], "clean")
     documents = [sequence.tolist() for sequence in MMapIndexedDataset("b")]
     assert [one.tolist() for one in MMapIndexedDataset("clean")] == [

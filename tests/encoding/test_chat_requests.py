@@ -78,7 +78,7 @@ def test_variables_of_a_template(chats: Chats) -> None:
         ({"special_tokens": "text"}, "encoded as their ids"),
         ({"truncate": "up"}, "truncate is .*drop, left, right"),
         ({"tool_arguments": "json"}, "tool_arguments is .*auto, mapping, text, as-is"),
-        ({"truncate": "left"}, "truncate='left' says .* more than max_length tokens"),
+        ({"truncate": "left"}, "truncate='left' .* add max_length"),
         ({"max_length": 0}, "max_length is 0"),
         ({"pairs": ["a", "a"]}, "two different keys"),
         ({"template_var": {"a": {1}}}, "template_var: .*not JSON"),

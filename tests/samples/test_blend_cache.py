@@ -57,8 +57,10 @@ def test_the_stateless_order_needs_nothing(
     files = json.loads(capsys.readouterr().out)["files"]
     assert [one["path"] or "" for one in files] == ["", ""]
     assert os.listdir(tmp_path) == []
-    assert main(["blend", *inputs, "--packing", "best_fit", "--cache", str(tmp_path)]) == 0
-    assert ".json" in capsys.readouterr().out
+    packed = ["blend", *inputs, "--packing", "best_fit", "--cache", str(tmp_path), "--json"]
+    assert main(packed) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert all(one["path"].endswith(".json") for one in files)
     assert len(list(tmp_path.glob("*.json"))) == 2
 
 

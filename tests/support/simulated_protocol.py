@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from support.simulated_store import Content
     from tokpack.encoding.plan import PlannedRun
+    from tokpack.encoding.send import Sender
     from tokpack.encoding.setup import TokenizerSetup
 
 BUCKET = "s3://memory"
@@ -250,6 +251,7 @@ class Studio:
         self,
         planned: PlannedRun,
         asked: EncodeOptions,
+        send: Sender,
         progress: Any,
         *,
         replaces: bool,
@@ -268,7 +270,7 @@ class Studio:
         prefixes = list(asked.output_names.values())
         if key not in self._made:
             with patch.object(machine, "clock", machine.Clock()):
-                _encode(planned, replace(asked, overwrite=True), None, replaces=True)
+                _encode(planned, replace(asked, overwrite=True), send, None, replaces=True)
             self._made[key] = [
                 [Path(path(one)).read_bytes() for path in _PATHS] for one in prefixes
             ]

@@ -23,13 +23,8 @@ if TYPE_CHECKING:
 _REAL = ("gpt2", "neox", "cl100k", "o200k", "qwen2", "deepseek")
 # Those that the core does not encode, and why.
 NOT_NATIVE = {
-    "NLLB": "its normalizer is Precompiled",
-    "Reformer": "its normalizer is Precompiled",
-    "SeamlessM4T": "its normalizer is Replace",
-    "ChatGLM 3": "its normalizer is Replace",
-    "SigLIP 2's text encoder": "its normalizer is Lowercase",
+    "SeamlessM4T": "its normalizer may remove the begin of a text",
     "Helium": "its pre_tokenizer is not one that the native core knows",
-    "Moshi": "its pre_tokenizer is a Metaspace of settings that are not understood",
 }
 _SOURCES = (*TEXTS * 3, inspect.getsource(argparse)[:20_000])
 _WORLD = [

@@ -88,12 +88,13 @@ def _without(*tokens: str) -> dict[str, int]:
     return {token: i for i, token in enumerate(kept)}
 
 
+METASPACE = {"type": "Metaspace", "replacement": "_", "prepend_scheme": "never", "split": True}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "byte_fallback of a byte without a token": (
         tiny(vocab=_without("q", EOD) | {"<0x71>": 257}, byte_fallback=True) | {"added_tokens": []},
         "byte 0x71",
     ),
-    "prefix": (tiny(continuing_subword_prefix="##", merges=[]), "'continuing_subword_prefix'"),
+    "prefix": (tiny(continuing_subword_prefix="##", merges=[]), "byte 0x00 within a word"),
     "suffix": (tiny(end_of_word_suffix="</w>"), "byte 0x00 at the end of a word"),
     "two alphabets": (
         {
@@ -111,10 +112,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             **tiny(),
             "pre_tokenizer": {
                 "type": "Sequence",
-                "pretokenizers": [{"type": "UnicodeScripts"}, EMPTY_MODEL["pre_tokenizer"]],
+                "pretokenizers": [*2 * [METASPACE], EMPTY_MODEL["pre_tokenizer"]],
             },
         },
-        "the step UnicodeScripts",
+        "two that put spaces in front",
     ),
     "normalizer": (
         {**tiny(), "normalizer": {"type": "ByteLevel"}},
