@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ pytest.importorskip("safetensors")
 
 from safetensors.torch import load_file  # noqa: E402
 from support.rounding import EXACT, PRODUCTS, TERMS, likely  # noqa: E402
+from support.tiny_tokenizers import added, save, tiny  # noqa: E402
 from support.trainer_checkpoint_tools import make, state  # noqa: E402
 from support.trainer_model_tools import (  # noqa: E402
     LLAMA,
@@ -206,6 +208,52 @@ def test_the_tokenizer_goes_with_the_model(tmp_path: Path, shared: Path, kind: s
     assert loaded.eos_token_id == tokenizer.eod_id
     config = json.loads((tmp_path / "out/config.json").read_text())
     assert config["eos_token_id"] == tokenizer.eod_id
+
+
+CHAT = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+
+
+@pytest.mark.parametrize("place", ["config", "file"])
+def test_the_chat_template_goes_with_the_model(
+    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path / "chat"
+    definition = tiny()
+    first = max(token["id"] for token in definition["added_tokens"]) + 1
+    names = ("<|im_start|>", "<|im_end|>", "<|pad|>")
+    definition["added_tokens"] += [added(name, first + i) for i, name in enumerate(names)]
+    folder.mkdir()
+    save(folder, definition)
+    config = {"eos_token": "<|im_end|>", "pad_token": "<|pad|>"}
+    if place == "config":
+        config["chat_template"] = CHAT
+    else:
+        (folder / "chat_template.jinja").write_text(CHAT)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(folder)
+    end = tokenizer.token_to_id("<|im_end|>")
+    assert tokenizer.eod_id not in (None, end)
+    export(Memory(model_of()), tmp_path / "out", tokenizer=tokenizer)
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    original = transformers.AutoTokenizer.from_pretrained(folder)
+    said = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "abc"}]
+    expected = original.apply_chat_template(said, tokenize=False)
+    assert loaded.apply_chat_template(said, tokenize=False) == expected
+    assert (loaded.eos_token, loaded.pad_token, loaded.bos_token) == ("<|im_end|>", "<|pad|>", None)
+    for name in ("config.json", "generation_config.json"):
+        values = json.loads((tmp_path / "out" / name).read_text())
+        assert values["eos_token_id"] == [end, tokenizer.eod_id]
+    assert not caplog.messages
+
+    # Copies of a tokenizer's files lie without the file of its template.
+    alone = tmp_path / "copies"
+    shutil.copytree(folder, alone, ignore=shutil.ignore_patterns("*.jinja"))
+    weights = Memory(model_of())
+    weights.tokenizer = tokenizer.describe()
+    export(weights, tmp_path / "other", tokenizer=load_tokenizer(alone))
+    warned = [text for text in caplog.messages if "has no chat template" in text]
+    assert len(warned) == (place == "file")
 
 
 def test_the_bos_goes_with_the_model(tmp_path: Path, shared: Path) -> None:

@@ -12,7 +12,7 @@ from tokpack.tokenizers.base import (
     borrowed,
 )
 from tokpack.tokenizers.check import first_documents, library_of, self_check
-from tokpack.tokenizers.exported import files_of
+from tokpack.tokenizers.exported import files_of, turn_end
 from tokpack.tokenizers.folder import beside
 from tokpack.tokenizers.frame import EOD_NAMES, Frame, find_bos, frame_of, is_framed_elsewhere
 from tokpack.tokenizers.hub import hub_cache
@@ -73,4 +73,5 @@ __all__ = [
     "tokenizer_of",
     "train_bpe",
     "train_whitespace_vocab",
+    "turn_end",
 ]

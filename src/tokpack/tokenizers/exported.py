@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError
+from tokpack.tokenizers.folder import CONFIG, NAMED, SETTINGS, Settings
 from tokpack.tokenizers.huggingface import build, encode_batch
 from tokpack.tokenizers.sentencepiece import PieceKind, SentencePieceTokenizer
 
@@ -36,15 +37,40 @@ def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str
             f"transformers has none for {tokenizer.name} ({tokenizer.kind}): encode texts with "
             "tokpack.load_tokenizer"
         )
-    settings = {
+    settings: dict[str, Any] = {
         "tokenizer_class": kind,
         "model_max_length": max_length,
         **names,
         "add_bos_token": False,
         "add_prefix_space": False,
     }
+    own, templates = _of_chat(tokenizer)
+    if own is not None:
+        named = dict.fromkeys(NAMED) | {key: own.named[key]["content"] for key in own.named}
+        settings |= {**named, "chat_template": own.config.get("chat_template")}
     config = {key: value for key, value in settings.items() if value is not None}
-    return {**files, "tokenizer_config.json": (json.dumps(config, indent=2) + "\n").encode()}
+    config_file = (json.dumps(config, indent=2) + "\n").encode()
+    return {**files, **templates, CONFIG: config_file}
+
+
+def turn_end(tokenizer: Tokenizer) -> int | None:
+    """The id of the eos_token of a tokenizer with a chat template, which ends a turn, or None."""
+    own, _ = _of_chat(tokenizer)
+    return None if own is None or own.eos is None else tokenizer.token_to_id(own.eos)
+
+
+def _of_chat(tokenizer: Tokenizer) -> tuple[Settings | None, dict[str, bytes]]:
+    """The settings of a tokenizer whose folder has a chat template, or None if it has none; and the
+    files of templates.
+    """
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for folder in {path.parent for path in tokenizer.files.values()}
+        for pattern in ("chat_template.jinja", "additional_chat_templates/*.jinja")
+        for path in folder.glob(pattern)
+    }
+    own = Settings({name: path for name, path in tokenizer.files.items() if name in SETTINGS})
+    return (own if found or own.config.get("chat_template") else None), found
 
 
 def _text_of(tokenizer: Tokenizer, token_id: int) -> str:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from tokpack.errors import InputError, OutputError, TokenizerError, UsageError, option
+from tokpack.errors import InputError, OutputError, Remark, TokenizerError, UsageError, option
 from tokpack.progress import ProgressStage
 from tokpack.quantities import counted
 from tokpack.storage.disk import cannot_write, check_not_inputs, whole_folder
-from tokpack.tokenizers import Frame, files_of, tokenizer_of
+from tokpack.tokenizers import Frame, files_of, tokenizer_of, turn_end
 
 from .files import DTYPES, Checkpoint, write_tensors
 from .folder import earlier, find
@@ -33,7 +33,7 @@ from .huggingface import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Unpack
 
     from torch import Tensor
@@ -141,7 +141,9 @@ def export(
         check_not_inputs(map(str, target.iterdir()), inputs)
     eod = None if tokenizer is None else tokenizer.eod_id
     bos = next(iter(Frame.of(weights.tokenizer).before), eod)
-    ends = {"bos_token_id": bos, "eos_token_id": eod}
+    # Generation stops at the end of a turn, too, where that is not the end of a document.
+    end = None if tokenizer is None else turn_end(tokenizer)
+    ends = {"bos_token_id": bos, "eos_token_id": eod if end in (None, eod) else [end, eod]}
     config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
     files: dict[str, bytes] = {}
     try:
@@ -149,6 +151,8 @@ def export(
             files = files_of(tokenizer, model.max_position_embeddings, bos)
     except TokenizerError as error:
         _log.warning("%s has no tokenizer: %s", output, error)
+    if files and "chat_template" not in json.loads(files["tokenizer_config.json"]):
+        _warn_of_template(output, weights.tokenizer, files)
     with cannot_write(str(target)):
         work = whole_folder.begin(target, KIND)
         stage = ProgressStage(progress, "export", model.parameters, "parameters")
@@ -156,9 +160,27 @@ def export(
         _write_json(work / "config.json", config)
         _write_json(work / "generation_config.json", ends)
         for name, content in files.items():
+            (work / name).parent.mkdir(exist_ok=True)
             (work / name).write_bytes(content)
         whole_folder.finish(target, KIND)
     return family.architecture
+
+
+def _warn_of_template(
+    output: Any, described: Mapping[str, Any] | None, files: Iterable[str]
+) -> None:
+    """Warn of a chat template in the tokenizer's old folder: copies of its files have none."""
+    if "chat_template.jinja" in files:
+        return
+    paths = [str(one.get("path")) for one in (described or {}).get("files", ())]
+    for folder in dict.fromkeys(map(os.path.dirname, paths)):
+        if os.path.isfile(os.path.join(folder, "chat_template.jinja")):
+            _log.warning(
+                Remark(
+                    f"{output} has no chat template: export with {option('tokenizer', folder)}, "
+                    "where there is one"
+                )
+            )
 
 
 def family_of(model: ModelConfig) -> Family:
