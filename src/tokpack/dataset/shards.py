@@ -332,7 +332,7 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
     starts = starts_of([record.sequences for record in records])
     paths = [piece_prefix(prefix, record) for record in records]
     objects: dict[int, StoredFiles | None] = {}  # of shards on a store, looked up once
-    again = "select" if check else "merge"
+    again = "select" if check else "make the dataset"
 
     def look_at(numbers: range) -> None:
         """Look up the objects of shards on a store, all at once; their .idx are copied here.
@@ -415,7 +415,8 @@ def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:
     if digest != record.xxh3_128:
         raise FormatError(
             f"{manifest_path(prefix)}: piece {shard.prefix} has changed: xxh3_128 of "
-            f"{bin_path(shard.prefix)} is {digest}, expected {record.xxh3_128}; merge again"
+            f"{bin_path(shard.prefix)} is {digest}, expected {record.xxh3_128}; make the dataset "
+            "again"
         )
 
 

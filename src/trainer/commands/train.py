@@ -69,6 +69,8 @@ def run(argv: Sequence[str]) -> int:
     if "WORLD_SIZE" not in os.environ and (request.processes or 1) > 1:
         command = [sys.executable, "-m", "tokpack.trainer", "-"]
         return ranks.start(command, request.processes or 1, request.to_json())
+    # Torch's threads on a processor spin while they wait, which a busy machine has no time for.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from ..__main__ import run as run_rank
 
     run_rank(request, world)
