@@ -32,8 +32,9 @@ RATE_BYTES = 1_000_000  # with less text a rate says how long a start takes
 def describe(prefix: str, manifest: Manifest) -> str:
     """One line about a dataset."""
     return (
-        f"{prefix}: {manifest.documents:,} documents, {manifest.tokens:,} tokens as "
-        f"{manifest.dtype}, {bytes_text(manifest.bin['bytes'])}"
+        f"{prefix}: {counted(manifest.documents, 'document')}, "
+        f"{counted(manifest.tokens, 'token')} as {manifest.dtype}, "
+        f"{bytes_text(manifest.bin['bytes'])}"
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flags, given_options, number
-from tokpack.quantities import time_text
+from tokpack.quantities import counted, time_text
 
 if TYPE_CHECKING:
     import argparse
@@ -82,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     for line in result.notes:
         terminal.note(line)
     terminal.say(
-        f"{output}: {result.documents:,} documents, {result.tokens:,} tokens as {result.dtype}, "
+        f"{output}: {counted(result.documents, 'document')}, "
+        f"{counted(result.tokens, 'token')} as {result.dtype}, "
         f"in the format {result.target}, in {time_text(report.seconds)}"
     )
     if arguments.json:

@@ -12,7 +12,7 @@ from tokpack.cli import shards, terminal
 from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flag_names, flags, number
 from tokpack.errors import FormatError, InputError, UsageError, option
-from tokpack.quantities import bytes_text, time_text
+from tokpack.quantities import bytes_text, counted, time_text
 from tokpack.storage.disk import not_a_dataset
 from tokpack.storage.objects.urls import is_url
 
@@ -186,7 +186,8 @@ def _line(result: dict[str, Any]) -> str:
     took = f"{seconds * 1000:.0f} ms" if seconds < 1 else time_text(seconds)
     pace = f", {size / seconds / 1e9:.1f} GB/s" if size >= RATE_BYTES else ""
     line = (
-        f"{result['prefix']}: ok, {result['documents']:,} documents, {result['tokens']:,} tokens, "
+        f"{result['prefix']}: ok, {counted(result['documents'], 'document')}, "
+        f"{counted(result['tokens'], 'token')}, "
         f"{bytes_text(size)} in {took}{pace}"
     )
     reasons: dict[str, list[str]] = {}
