@@ -18,7 +18,7 @@ from tokpack.errors import FormatError, InputError, ResumeError
 from tokpack.shards.cut import reported, tell_done
 from tokpack.shards.plan import plan_folder, plan_path, report_path
 from tokpack.shards.take import Lease
-from tokpack.storage import head, small_files, storage_of
+from tokpack.storage import exists, head, small_files, storage_of
 from tokpack.storage.disk import parse_json
 from tokpack.storage.objects.urls import shown
 
@@ -116,6 +116,6 @@ def make_result(
     path = report_path(prefix, number)
     lease = lease or Lease(prefix, number, storage_of(path).stats([path])[0])
     with reported(prefix, number, lease, progress) as reporter:
-        if work.made(prefix)[number] is None:
+        if not exists(work.tasks[number].result):
             make(work.tasks[number], reporter)
     tell_done(reporter)
