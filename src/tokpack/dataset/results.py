@@ -27,6 +27,7 @@ from tokpack.dataset.dataset import MMapIndexedDataset
 from tokpack.dataset.format import bin_path, idx_path
 from tokpack.dataset.manifest import manifest_path
 from tokpack.dataset.outputs import NewFiles
+from tokpack.dataset.shards import piece_prefix
 from tokpack.errors import FormatError, InputError
 from tokpack.storage import exists, head, open_file, storage_of
 from tokpack.storage.disk import MAX_BYTES, Kind, parse_json
@@ -34,8 +35,9 @@ from tokpack.storage.objects.upload import TakenError
 from tokpack.storage.objects.urls import is_url, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from tokpack.dataset.manifest import ShardRecord
     from tokpack.storage import ListedFile
 
     Array = npt.NDArray[Any]
@@ -90,6 +92,28 @@ def files_of(prefixes: Sequence[str]) -> list[list[str | None]]:
     # An ETag where there is one, else the time.
     told = [one and f"{one.size} {getattr(one, 'etag', 0) or one.written}" for one in listed(paths)]
     return [told[begin : begin + 3] for begin in range(0, len(told), 3)]
+
+
+def pieces_of(prefix: str, records: Sequence[ShardRecord]) -> list[tuple[str, int]]:
+    """The prefix of each shard of a dataset, and the bytes of its .bin: 0 where no record says."""
+    home = everywhere(prefix)
+    return [(piece_prefix(home, one), one.bin_bytes) for one in records] or [(home, 0)]
+
+
+def shard_tasks(kind: str, pieces: Sequence[tuple[str, int]], **asked: Any) -> list[Task]:
+    """A task for each shard, by its prefix and size, to find what is ``asked`` of it."""
+    tasks = []
+    files = files_of([prefix for prefix, _ in pieces])
+    for (prefix, size), some in zip(pieces, files, strict=True):
+        facts = {"prefix": prefix, "files": some, **asked}
+        tasks.append(Task(result_path(prefix, kind, facts), size, facts))
+    return tasks
+
+
+def forget(paths: Iterable[str]) -> None:
+    """Remove results that are used up."""
+    for path in paths:
+        storage_of(path).delete(path)
 
 
 def open_unchanged(prefix: str, files: Sequence[str | None]) -> MMapIndexedDataset:

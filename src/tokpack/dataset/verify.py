@@ -25,13 +25,22 @@ from tokpack.dataset.manifest import (
     manifest_path,
 )
 from tokpack.dataset.mapped import ByteBlock, scan
-from tokpack.dataset.results import NewResult, Result, Task, everywhere, files_of, result_path
-from tokpack.dataset.shards import check_digest, check_manifest, piece_prefix
+from tokpack.dataset.results import (
+    NewResult,
+    Result,
+    Task,
+    everywhere,
+    files_of,
+    forget,
+    pieces_of,
+    result_path,
+)
+from tokpack.dataset.shards import check_digest, check_manifest
 from tokpack.dataset.table import check_footer, dropped_path, table_path
 from tokpack.dataset.track import check_tracks
 from tokpack.errors import FormatError, InputError, UnreachableError, UsageError
 from tokpack.progress import ProgressStage, with_bar
-from tokpack.storage import identity, near, storage_of
+from tokpack.storage import identity, near
 from tokpack.storage.disk.blocks import block_sums, checksum_of_sums
 from tokpack.tokenizers import load_tokenizer
 
@@ -287,17 +296,15 @@ def _found_by(
     run: RunTasks, dataset: MMapIndexedDataset, request: _Request
 ) -> Iterator[tuple[dict[str, str], int]]:
     """What ``_look_at`` returns for each shard, or raises, from a task for each."""
-    prefix, records = everywhere(dataset.path_prefix), _records(dataset)
-    prefixes = [piece_prefix(prefix, record) for record in records] or [prefix]
-    sizes = [record.bin_bytes for record in records] or [0]
+    prefix = everywhere(dataset.path_prefix)
+    pieces = pieces_of(prefix, _records(dataset))
     tasks = []
-    for number, files in enumerate(files_of(prefixes)):
+    for number, files in enumerate(files_of([piece for piece, _ in pieces])):
         facts = {"prefix": prefix, "number": number, "request": asdict(request)}
-        tasks.append(Task(result_path(prefix, "verify", facts, files), sizes[number], facts))
+        tasks.append(Task(result_path(prefix, "verify", facts, files), pieces[number][1], facts))
     run("verify", tasks)
     results = [Result(task.result).facts for task in tasks]
-    for task in tasks:  # the next command is to look again
-        storage_of(task.result).delete(task.result)
+    forget(task.result for task in tasks)  # the next command is to look again
     for found in results:
         if fault := found.get("fault"):
             raise (FormatError if found["is_broken"] else InputError)(fault)

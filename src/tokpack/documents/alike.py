@@ -18,6 +18,7 @@ from tokpack.dataset.results import (
     Task,
     everywhere,
     files_of,
+    forget,
     open_unchanged,
     result_path,
 )
@@ -25,7 +26,6 @@ from tokpack.dataset.table import plain_ids
 from tokpack.documents.base import trained_tracks
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage
-from tokpack.storage import storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,9 +113,7 @@ def compared_by(
         tasks.append(Task(result_path(output, "alike", *asked), len(part), {"pairs": given}))
     run("alike", tasks)
     found = np.concatenate([Result(task.result).array(0) for task in tasks])
-    for task in tasks:
-        for path in (task.facts["pairs"], task.result):
-            storage_of(path).delete(path)
+    forget(path for task in tasks for path in (task.facts["pairs"], task.result))
     return found
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokpack import _core
-from tokpack.dataset import MMapIndexedDataset, piece_prefix
+from tokpack.dataset import MMapIndexedDataset
 from tokpack.dataset.format import document_ends, prefix_of, prefixes_of
 from tokpack.dataset.outputs import NewFiles, dataset_files
 from tokpack.dataset.results import (
@@ -21,9 +21,10 @@ from tokpack.dataset.results import (
     Result,
     Task,
     everywhere,
-    files_of,
+    forget,
     open_unchanged,
-    result_path,
+    pieces_of,
+    shard_tasks,
 )
 from tokpack.dataset.spelling import find_tokenizer
 from tokpack.dataset.table import import_parquet, plain_ids
@@ -32,7 +33,7 @@ from tokpack.documents.write import BESIDE_VIEW, NAMED_TABLE, NewTable, NewViews
 from tokpack.errors import InputError, TokenizerError, UsageError, option
 from tokpack.progress import ProgressStage, with_bar
 from tokpack.sources import discover, make_parts, read
-from tokpack.storage import paths_of, storage_of
+from tokpack.storage import paths_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -664,19 +665,13 @@ class _Search:
                     f"{dataset.path_prefix}: a view is searched on one machine: leave out "
                     f"{option('engine')}, or search the datasets under it"
                 )
-            prefix, tasks = everywhere(dataset.path_prefix), []
-            prefixes = [piece_prefix(prefix, one) for one in dataset.records] or [prefix]
-            sizes = [one.bin_bytes for one in dataset.records] or [0]
-            for place, size, files in zip(prefixes, sizes, files_of(prefixes), strict=True):
-                facts = {"prefix": place, "files": files, **asked}
-                tasks.append(Task(result_path(place, "phrases", facts), size, facts))
-            every.append(tasks)
+            pieces = pieces_of(dataset.path_prefix, dataset.records)
+            every.append(shard_tasks("phrases", pieces, **asked))
         flat = {task.result: task for tasks in every for task in tasks}
         run("phrases", [*flat.values()])
         for dataset, ends, tasks in zip(self._datasets, self._ends, every, strict=True):
             self._add(ends, self._found(dataset, tasks, sums))
-        for path in flat:
-            storage_of(path).delete(path)
+        forget(flat)
 
     @staticmethod
     def _found(

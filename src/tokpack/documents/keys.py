@@ -19,10 +19,9 @@ from tokpack.dataset.results import (
     Result,
     Task,
     everywhere,
-    files_of,
     listed,
     open_unchanged,
-    result_path,
+    shard_tasks,
 )
 from tokpack.dataset.table import OWN, DocumentTable, has_table, token_digests
 from tokpack.documents.base import scan_documents, trained_tracks
@@ -164,12 +163,8 @@ class KeptKeys:
     def __init__(self, base: Base, rules: Mapping[str, Any] | None) -> None:
         self._base = base
         asked = None if rules is None else {**rules, "pairs": base.pairs}
-        self.tasks = []
-        prefixes = [everywhere(record.prefix) for record in base.records]
-        for record, prefix, files in zip(base.records, prefixes, files_of(prefixes), strict=True):
-            facts = {"prefix": prefix, "files": files, "rules": asked}
-            path = result_path(prefix, "keys", files, asked)
-            self.tasks.append(Task(path, record.bin_bytes, facts))
+        pieces = [(everywhere(record.prefix), record.bin_bytes) for record in base.records]
+        self.tasks = shard_tasks("keys", pieces, rules=asked)
 
     @property
     def are_there(self) -> bool:

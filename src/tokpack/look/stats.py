@@ -10,11 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokpack.dataset import MMapIndexedDataset, ViewTokens, piece_prefix
+from tokpack.dataset import MMapIndexedDataset, ViewTokens
 from tokpack.dataset.format import bin_path, document_ends
 from tokpack.dataset.mapped import scan
 from tokpack.dataset.overview import Bin, Lengths, histogram, summarize, tally
-from tokpack.dataset.results import NewResult, Result, Task, everywhere, files_of, result_path
+from tokpack.dataset.results import (
+    NewResult,
+    Result,
+    forget,
+    open_unchanged,
+    pieces_of,
+    shard_tasks,
+)
 from tokpack.dataset.sources import bytes_per_token, own_manifest, shares
 from tokpack.dataset.table import NO_TOKENS, token_digests
 from tokpack.display import drawn, shown
@@ -22,14 +29,13 @@ from tokpack.errors import UsageError, option
 from tokpack.look.facts import bases
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage
-from tokpack.storage import storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokpack.dataset import Shard
     from tokpack.dataset.mapped import ByteBlock
-    from tokpack.dataset.results import RunTasks
+    from tokpack.dataset.results import RunTasks, Task
     from tokpack.dataset.sources import SourceShare
     from tokpack.dataset.spelling import Spelling
     from tokpack.progress import Show
@@ -129,13 +135,8 @@ def _add_counted(
             f"{dataset.path_prefix}: is a view, whose tokens only one machine counts: leave out "
             f"{option('engine')}, or count the datasets that it selects from"
         )
-    prefix = everywhere(dataset.path_prefix)
-    prefixes = [piece_prefix(prefix, record) for record in dataset.records] or [prefix]
-    sizes = [record.bin_bytes for record in dataset.records] or [0]
-    tasks = []
-    for prefix, size, files in zip(prefixes, sizes, files_of(prefixes), strict=True):
-        asked = {"prefix": prefix, "vocab_size": vocab_size, "eod": eod}
-        tasks.append(Task(result_path(prefix, "stats", asked, files), size, asked))
+    pieces = pieces_of(dataset.path_prefix, dataset.records)
+    tasks = shard_tasks("stats", pieces, vocab_size=vocab_size, eod=eod)
     run("stats", tasks)
     hashes, first = [np.zeros(0, np.uint64)], 0
     for task in tasks:
@@ -145,15 +146,15 @@ def _add_counted(
         result.add(Counts(found.array(0), **facts))
         hashes.append(found.array(1))
         first += len(hashes[-1])
-    for task in tasks:
-        storage_of(task.result).delete(task.result)
+    forget(task.result for task in tasks)
     return np.concatenate(hashes)
 
 
 def stats_task(task: Task, threads: int, progress: Show) -> None:
     """Count the tokens of a shard, and write the counts."""
     facts = dict(task.facts)
-    with NewResult(task.result) as new, MMapIndexedDataset(facts.pop("prefix")) as dataset:
+    place = facts.pop("prefix"), facts.pop("files")
+    with NewResult(task.result) as new, open_unchanged(*place) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
         found, hashes = count_tokens(dataset, ends, **facts, threads=threads, progress=progress)
         counts = asdict(found)
