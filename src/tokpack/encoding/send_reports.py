@@ -11,7 +11,6 @@ import json
 import os
 import select
 import time
-import urllib.request
 from typing import Any
 
 EVERY_SECONDS = 10.0
@@ -20,21 +19,23 @@ WANDB = "wandb:"  # and the name of a project, or ENTITY/PROJECT
 _NO_CURVE = {"pid", "shard", "began", "told", "written"}
 
 
-class _NotFollowed(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Let it be an error: what follows a redirect is a GET, without the report."""
-
-
 class _Url:
     """Where the last report is sent by POST; each is tried once."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self._opener = urllib.request.build_opener(_NotFollowed)
+        # Every run imports this file for its constants, and few send anything.
+        from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+        class NotFollowed(HTTPRedirectHandler):
+            def redirect_request(self, *_: Any) -> None:
+                """Let it be an error: what follows a redirect is a GET, without the report."""
+
+        self._url, self._request = url, Request
+        self._opener = build_opener(NotFollowed)
 
     def send(self, report: dict[str, Any]) -> None:
         headers = {"Content-Type": "application/json", "User-Agent": "tokpack"}
-        request = urllib.request.Request(self._url, json.dumps(report).encode(), headers)
+        request = self._request(self._url, json.dumps(report).encode(), headers)
         self._opener.open(request, timeout=TIMEOUT_SECONDS).close()
 
     def close(self, *, failed: bool) -> None:
