@@ -86,7 +86,8 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
 def _suffix(model: dict[str, Any], spec: ByteLevelSpec) -> bytes:
     """How the tokens end that end a word, as CLIP's."""
     (suffix,) = decode_alphabet([model.get("end_of_word_suffix") or ""])
-    _check_affixes(spec.vocab, b"", suffix)
+    if suffix != b"":  # the bytes alone are there, as byte_level_spec has found
+        _check_affixes(spec.vocab, b"", suffix)
     if suffix and spec.ignore_merges:
         raise NotNativeError("its model sets 'end_of_word_suffix' in a way that is not understood")
     return suffix or b""
