@@ -214,10 +214,14 @@ def keys_task(task: Task, threads: int, progress: Show) -> None:
         arrays = [hashes]
         if rules is not None:
             bands = new.scratch(rules["bands"] * count, np.uint64).reshape(rules["bands"], count)
-            every = np.arange(count)
-            pairs, add = rules["pairs"], stage.add
             band_hashes(
-                dataset, every, bands, rules=rules, pairs=pairs, threads=threads, on_bytes=add
+                dataset,
+                np.arange(count),
+                bands,
+                rules=rules,
+                pairs=rules["pairs"],
+                threads=threads,
+                on_bytes=stage.add,
             )
             arrays += [*bands]
             if rules["on"] == "trained":

@@ -153,8 +153,8 @@ def _add_counted(
 def stats_task(task: Task, threads: int, progress: Show) -> None:
     """Count the tokens of a shard, and write the counts."""
     facts = dict(task.facts)
-    place = facts.pop("prefix"), facts.pop("files")
-    with NewResult(task.result) as new, open_unchanged(*place) as dataset:
+    prefix, files = facts.pop("prefix"), facts.pop("files")
+    with NewResult(task.result) as new, open_unchanged(prefix, files) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
         found, hashes = count_tokens(dataset, ends, **facts, threads=threads, progress=progress)
         counts = asdict(found)
