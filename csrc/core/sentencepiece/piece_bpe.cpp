@@ -1,7 +1,6 @@
 #include "core/sentencepiece/piece_bpe.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <queue>
 #include <stdexcept>
@@ -12,10 +11,6 @@
 
 namespace tokpack {
 namespace {
-
-constexpr std::uint64_t pair_slot(std::uint32_t left, std::uint32_t right) {
-  return ((std::uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull) >> 32;
-}
 
 // By piece, how many scores are better than its own.
 std::vector<std::uint32_t> ranks_of(const std::vector<Piece>& pieces) {
@@ -75,11 +70,7 @@ PieceBpe::PieceBpe(std::span<const std::string> tokens, std::span<const Merge> m
   for (std::uint32_t id = 0; id < pieces_; ++id) {
     if (!tokens[id].empty() && is_character(tokens[id])) set_character(tokens[id], id);
   }
-  std::vector<Pair> pairs;
-  for (std::uint32_t rank = 0; rank < merges.size(); ++rank) {
-    pairs.push_back({merges[rank].left, merges[rank].right, {merges[rank].product + 1, rank}});
-  }
-  set_pairs(pairs);
+  products_ = ProductTable(merges);
 }
 
 void PieceBpe::set_character(std::string_view text, std::uint32_t symbol) {
@@ -87,16 +78,6 @@ void PieceBpe::set_character(std::string_view text, std::uint32_t symbol) {
     ascii_[static_cast<std::uint8_t>(text[0])] = symbol;
   } else {
     characters_.emplace(code_of(text), symbol);
-  }
-}
-
-void PieceBpe::set_pairs(const std::vector<Pair>& pairs) {
-  pairs_ = HugeArray<Pair>(std::bit_ceil(pairs.size() * 2 + 16));
-  pair_mask_ = pairs_.size() - 1;
-  for (const Pair& pair : pairs) {
-    std::uint64_t slot = pair_slot(pair.left, pair.right) & pair_mask_;
-    while (pairs_[slot].product.piece != 0) slot = (slot + 1) & pair_mask_;
-    pairs_[slot] = pair;
   }
 }
 
@@ -122,7 +103,7 @@ void PieceBpe::learn_merges(const PieceModelFile& model) {
   if (next > kMaxPieces) throw std::invalid_argument("it has too many pieces and characters");
 
   const std::vector<std::uint32_t> ranks = ranks_of(model.pieces);
-  std::vector<Pair> pairs;
+  std::vector<ProductTable::Entry> pairs;
   std::string half;
   for (const auto& [text, id] : pieces) {
     for (std::size_t at = 1; at < text.size(); ++at) {
@@ -131,10 +112,10 @@ void PieceBpe::learn_merges(const PieceModelFile& model) {
       if (left == symbols.end()) continue;
       const auto right = symbols.find(half.assign(text, at));
       if (right == symbols.end()) continue;
-      pairs.push_back({left->second, right->second, {id + 1, ranks[id]}});
+      pairs.push_back({left->second, right->second, {id, ranks[id]}});
     }
   }
-  set_pairs(pairs);
+  products_ = ProductTable(std::span<const ProductTable::Entry>(pairs));
 }
 
 std::uint32_t PieceBpe::character(std::string_view text) const {
@@ -142,16 +123,6 @@ std::uint32_t PieceBpe::character(std::string_view text) const {
   if (first < 0x80) return ascii_[first];
   const auto found = characters_.find(code_of(text));
   return found == characters_.end() ? kNone : found->second;
-}
-
-PieceBpe::Product PieceBpe::product(std::uint32_t left, std::uint32_t right) const {
-  for (std::uint64_t slot = pair_slot(left, right) & pair_mask_;; slot = (slot + 1) & pair_mask_) {
-    const Pair& pair = pairs_[slot];
-    if (pair.product.piece == 0) return {kNone, kNone};
-    if (pair.left == left && pair.right == right) {
-      return {pair.product.piece - 1, pair.product.rank};
-    }
-  }
 }
 
 void PieceBpe::encode(std::string_view word, std::vector<std::uint32_t>* ids) {
@@ -192,8 +163,8 @@ void PieceBpe::encode_short(std::string_view part, std::vector<std::uint32_t>* i
   });
   begins[count] = begin;
   const auto look_up = [&](std::size_t i) {
-    const Product found = product(symbols[i], symbols[i + 1]);
-    products[i] = found.piece;
+    const Product found = products_.find(symbols[i], symbols[i + 1]);
+    products[i] = found.id;
     ranks[i] = found.rank;
   };
   for (std::size_t i = 0; i + 1 < count; ++i) look_up(i);
@@ -230,12 +201,12 @@ void PieceBpe::encode_long(std::string_view part, std::vector<std::uint32_t>* id
   const auto end = static_cast<std::uint32_t>(symbols_.size());
   std::vector<std::uint64_t> candidates;  // rank, then position: the leftmost of equals comes first
   for (std::uint32_t i = 0; i + 1 < end; ++i) {
-    const std::uint32_t rank = product(symbols_[i].id, symbols_[i + 1].id).rank;
+    const std::uint32_t rank = products_.find(symbols_[i].id, symbols_[i + 1].id).rank;
     if (rank != kNone) candidates.push_back(std::uint64_t{rank} << 32 | i);
   }
   std::priority_queue heap(std::greater<>(), std::move(candidates));
   const auto push = [&](std::uint32_t left, std::uint32_t right) {
-    const std::uint32_t rank = product(symbols_[left].id, symbols_[right].id).rank;
+    const std::uint32_t rank = products_.find(symbols_[left].id, symbols_[right].id).rank;
     if (rank != kNone) heap.push(std::uint64_t{rank} << 32 | left);
   };
   while (!heap.empty()) {
@@ -245,9 +216,9 @@ void PieceBpe::encode_long(std::string_view part, std::vector<std::uint32_t>* id
     Symbol& left = symbols_[at];
     if (left.size == 0 || left.next >= end) continue;
     Symbol& right = symbols_[left.next];
-    const Product found = product(left.id, right.id);
+    const Product found = products_.find(left.id, right.id);
     if (found.rank != rank) continue;
-    left.id = found.piece;
+    left.id = found.id;
     left.size += right.size;
     right.size = 0;
     left.next = right.next;

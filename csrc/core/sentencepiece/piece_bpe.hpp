@@ -11,9 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/base/huge_array.hpp"
 #include "core/bpe/added_tokens.hpp"
 #include "core/bpe/bpe_model.hpp"
+#include "core/bpe/product_table.hpp"
 #include "core/sentencepiece/model_file.hpp"
 
 namespace tokpack {
@@ -36,19 +36,9 @@ class PieceBpe {
   void encode(std::string_view word, std::vector<std::uint32_t>* ids);
 
  private:
-  static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
+  static constexpr std::uint32_t kNone = kNoProduct;
   static constexpr std::size_t kShort = 32;  // bytes
 
-  // What two symbols become, and when: the lower the rank the earlier, equal scores have equal
-  // ranks. kNone, kNone when they do not merge.
-  struct Product {
-    std::uint32_t piece;
-    std::uint32_t rank;
-  };
-  struct Pair {
-    std::uint32_t left, right;
-    Product product;
-  };
   struct Symbol {
     std::uint32_t id;  // kNone: unknown
     std::uint32_t begin;
@@ -58,9 +48,7 @@ class PieceBpe {
 
   void learn_merges(const PieceModelFile& model);
   void set_character(std::string_view text, std::uint32_t symbol);
-  void set_pairs(const std::vector<Pair>& pairs);
   std::uint32_t character(std::string_view text) const;
-  Product product(std::uint32_t left, std::uint32_t right) const;
   void encode_part(std::string_view part, std::vector<std::uint32_t>* ids);
   void encode_short(std::string_view part, std::vector<std::uint32_t>* ids) const;
   void encode_long(std::string_view part, std::vector<std::uint32_t>* ids);
@@ -72,8 +60,7 @@ class PieceBpe {
   AddedTokenMatcher user_defined_;
   std::array<std::uint32_t, 128> ascii_{};                       // symbols
   std::unordered_map<std::uint32_t, std::uint32_t> characters_;  // by code point
-  HugeArray<Pair> pairs_;  // a hash table; `piece` is one more than the piece, 0 for a free entry
-  std::uint64_t pair_mask_ = 0;
+  ProductTable products_;                                        // equal scores have equal ranks
   std::vector<Symbol> symbols_;
 };
 

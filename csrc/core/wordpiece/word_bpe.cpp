@@ -1,20 +1,12 @@
 #include "core/wordpiece/word_bpe.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <utility>
 
 #include "core/text/utf8.hpp"
 
 namespace tokpack {
-namespace {
-
-std::uint64_t pair_of(std::uint32_t left, std::uint32_t right) {
-  return std::uint64_t{left} << 32 | right;
-}
-
-}  // namespace
 
 WordBpe::WordBpe(std::span<const std::string> tokens, std::string prefix, std::uint32_t unknown,
                  WordBpeSettings settings)
@@ -22,14 +14,7 @@ WordBpe::WordBpe(std::span<const std::string> tokens, std::string prefix, std::u
   for (std::uint32_t id = 0; id < tokens.size(); ++id) {
     if (!tokens[id].empty()) ids_.emplace(tokens[id], id);
   }
-  const std::size_t places = std::bit_ceil(2 * settings_.merges.size() + 2);
-  products_.assign(places, {kFree, 0, 0});
-  shift_ = 64 - static_cast<unsigned>(std::countr_zero(places));
-  for (std::uint32_t rank = 0; rank < settings_.merges.size(); ++rank) {
-    const Merge& merge = settings_.merges[rank];
-    products_[place_of(merge.left, merge.right)] = {pair_of(merge.left, merge.right), rank,
-                                                    merge.product};
-  }
+  products_ = ProductTable(std::span<const Merge>(settings_.merges));
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   for (unsigned byte = 0; byte < 256; ++byte) {
     byte_ids_.push_back(find({'<', '0', 'x', kDigits[byte >> 4], kDigits[byte & 15], '>'}));
@@ -86,21 +71,6 @@ bool WordBpe::add_bytes(std::string_view text) {
   return true;
 }
 
-// Where the pair is, or would be.
-std::size_t WordBpe::place_of(std::uint32_t left, std::uint32_t right) const {
-  const std::uint64_t pair = pair_of(left, right);
-  std::size_t at = pair * 0x9E3779B97F4A7C15ull >> shift_;
-  while (products_[at].pair != pair && products_[at].pair != kFree) {
-    at = (at + 1) & (products_.size() - 1);
-  }
-  return at;
-}
-
-const WordBpe::Product* WordBpe::product(std::uint32_t left, std::uint32_t right) const {
-  const Product& found = products_[place_of(left, right)];
-  return found.pair == kFree ? nullptr : &found;
-}
-
 // The lowest rank first, leftmost among equals. A candidate whose symbols have changed still counts
 // if what is there now becomes the same, as in the library.
 void WordBpe::merge() {
@@ -110,8 +80,8 @@ void WordBpe::merge() {
     symbols_.push_back({initial_[i], i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1});
   }
   const auto push = [&](std::uint32_t at) {
-    const Product* const found = product(symbols_[at].id, symbols_[symbols_[at].next].id);
-    if (found != nullptr) candidates_.push(std::uint64_t{found->rank} << 32 | at);
+    const Product found = products_.find(symbols_[at].id, symbols_[symbols_[at].next].id);
+    if (found.id != kNone) candidates_.push(std::uint64_t{found.rank} << 32 | at);
   };
   for (std::uint32_t i = 0; i + 1 < count; ++i) push(i);
   while (!candidates_.empty()) {
@@ -121,8 +91,7 @@ void WordBpe::merge() {
     Symbol& left = symbols_[at];
     if (left.is_merged || left.next == kNone) continue;
     Symbol& right = symbols_[left.next];
-    const Product* const found = product(left.id, right.id);
-    if (found == nullptr || found->id != id) continue;
+    if (products_.find(left.id, right.id).id != id) continue;
     left.id = id;
     right.is_merged = true;
     left.next = right.next;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/bpe/bpe_model.hpp"
+#include "core/bpe/product_table.hpp"
 
 namespace tokpack {
 
@@ -49,13 +50,8 @@ class WordBpe {
   }
 
  private:
-  static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
-  static constexpr std::uint64_t kFree = ~std::uint64_t{0};
+  static constexpr std::uint32_t kNone = kNoProduct;
 
-  struct Product {
-    std::uint64_t pair;  // left and right; kFree where there is none
-    std::uint32_t rank, id;
-  };
   struct Symbol {
     std::uint32_t id;
     std::uint32_t previous, next;  // kNone where there is none
@@ -66,15 +62,12 @@ class WordBpe {
   void add_symbols(std::string_view word);
   bool add_bytes(std::string_view text);
   void merge();
-  std::size_t place_of(std::uint32_t left, std::uint32_t right) const;
-  const Product* product(std::uint32_t left, std::uint32_t right) const;
 
   std::string prefix_;
   std::uint32_t unknown_;
   WordBpeSettings settings_;
   std::unordered_map<std::string, std::uint32_t> ids_;
-  std::vector<Product> products_;  // a hash table, with linear probing
-  unsigned shift_ = 0;
+  ProductTable products_;
   std::vector<std::uint32_t> byte_ids_;  // kNone for a byte without a token
   std::vector<std::uint32_t> initial_;
   std::vector<Symbol> symbols_;
