@@ -45,15 +45,8 @@ class Sender:
 
     def __call__(self, content: bytes) -> None:
         """Send a report, which is the content of its file."""
-        if self._to is None:
-            return
-        # The first report comes when all workers are forked: none of them has these pipes.
-        if self._process is None and not self._start():
-            return
-        self._last = json.loads(content)
-        self._last["message"] = self._last["message"][:_MOST_MESSAGE]
-        self._write({"dataset": self._dataset, **self._last})
-        self._listen()
+        if self._to is not None:
+            self._send(json.loads(content))
 
     def done(self, manifest: Manifest) -> None:
         """Send that the run is done, if it has said anything."""
@@ -82,8 +75,15 @@ class Sender:
 
     def _end(self, state: str, **values: Any) -> None:
         if self._last.get("state") == "running":
-            last = self._last | {"state": state, "told": machine.clock.wall()} | values
-            self(json.dumps(last).encode())
+            self._send(self._last | {"state": state, "told": machine.clock.wall()} | values)
+
+    def _send(self, report: dict[str, Any]) -> None:
+        # The first report comes when all workers are forked: none of them has these pipes.
+        if self._process is None and not self._start():
+            return
+        self._last = report | {"message": report["message"][:_MOST_MESSAGE]}
+        self._write({"dataset": self._dataset, **self._last})
+        self._listen()
 
     def _start(self) -> bool:
         """Whether the process could be started."""
