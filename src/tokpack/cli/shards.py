@@ -232,9 +232,8 @@ def _drive(
     """Make all shards on an engine."""
     from tokpack.shards.drive import ShardRunner
 
-    say = terminal.note
     try:
-        ShardRunner(plan, prefix, engine, more, takers=takers, show=show, say=say).run()
+        ShardRunner(plan, prefix, engine, more, takers=takers, show=show, say=terminal.note).run()
     except KeyboardInterrupt:
         if takers:
             terminal.note("the tasks go on: the same command takes them up, and finishes")

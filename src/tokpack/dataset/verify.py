@@ -297,11 +297,11 @@ def _found_by(
 ) -> Iterator[tuple[dict[str, str], int]]:
     """What ``_look_at`` returns for each shard, or raises, from a task for each."""
     prefix = everywhere(dataset.path_prefix)
-    pieces = pieces_of(prefix, _records(dataset))
+    pieces, sizes = zip(*pieces_of(prefix, _records(dataset)), strict=True)
     tasks = []
-    for number, files in enumerate(files_of([piece for piece, _ in pieces])):
+    for number, files in enumerate(files_of(pieces)):
         facts = {"prefix": prefix, "number": number, "request": asdict(request)}
-        tasks.append(Task(result_path(prefix, "verify", facts, files), pieces[number][1], facts))
+        tasks.append(Task(result_path(prefix, "verify", facts, files), sizes[number], facts))
     run("verify", tasks)
     results = [Result(task.result).facts for task in tasks]
     forget(task.result for task in tasks)  # the next command is to look again
