@@ -65,6 +65,20 @@ def test_the_order_equals_its_twin(lengths: list[int], data: st.DataObject) -> N
     assert stats.short == sum(length < 2 for length in used)
 
 
+def test_pairs_that_fill_their_samples_to_the_last_token() -> None:
+    """Samples of 11 tokens; the pairs begin at sequence 2, and end with 7."""
+    order = order_of([9, 9, 11, 12, 1, 0, 2, 11, 9], 1, 9)
+    samples = order.stats.samples
+    assert (samples, order.stats.cut, order.stats.short, order.stats.labels) == (6, 1, 2, 31)
+    assert (order.stats.left_out, order.stats.padding) == (1, 30)
+    sequences = [int(order.locate(number)[0, 0]) for number in range(samples)]
+    for asked in (range(9), range(1, 3), range(2, 4), range(4, 6), range(7, 9), range(8, 9)):
+        held = [n for n, sequence in enumerate(sequences) if sequence in asked and sequence != 5]
+        assert list(order.find(asked, samples)) == held
+    rows, counts = order.locate_many([])
+    assert (rows.shape, counts.shape) == ((0, 3), (0,))
+
+
 @pytest.mark.promises
 def test_values_never_change() -> None:
     for words, first, values in golden("pairs"):

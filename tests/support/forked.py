@@ -11,6 +11,7 @@ streams, environment, working folder, session, signals and exit code.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import gc
@@ -107,7 +108,7 @@ def _template() -> tuple[socket.socket, IO[str]]:
             [sys.executable, "-c", code],
             pass_fds=[its.fileno()],
             stderr=said,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": path, **_NO_THREADS},
         )
 
     def end() -> None:
@@ -162,6 +163,13 @@ def serve(number: int) -> None:
 
 
 _NEED_TORCH = ("tokpack.trainer",)
+_NO_THREADS = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+# What commands import when they need it; pyarrow does so with pandas, which takes longest of all.
+_OFTEN = (
+    *("tokenizers", "encodings.idna", "multiprocessing.connection", "jinja2.sandbox"),
+    *("rich.console", "rich.table", "rich.progress", "rich.padding"),
+    *("pandas", "pyarrow.parquet", "pyarrow.dataset", "duckdb"),
+)
 
 
 def _load() -> None:
@@ -174,7 +182,9 @@ def _load() -> None:
     for module in pkgutil.walk_packages(paths, "tokpack."):
         if not module.name.startswith((*_NEED_TORCH, "tokpack.__main__")):
             importlib.import_module(module.name)
-    importlib.import_module("tokenizers")  # which every run that encodes needs
+    for name in _OFTEN:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     importlib.import_module("support.small_caches").use_small_caches()
     gc.collect()
     gc.freeze()

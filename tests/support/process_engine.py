@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from support import forked
 from tokpack.shards.drive import CommandResult
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Running:
 
 @dataclass
 class ProcessEngine:
-    """Runs ``slots`` tasks at once, and kills the first ``lose`` shortly after they begin."""
+    """Runs ``slots`` tasks at once, and kills the first ``lose`` when they begin."""
 
     slots: int = 2
     lose: int = 0
@@ -69,13 +69,12 @@ class ProcessEngine:
             busy = sum(task.process is not None for task in self.tasks)
             if task.process is None and busy < self.slots:
                 self.begun.append(task.arguments)
-                task.process = subprocess.Popen(
-                    [sys.executable, "-m", "tokpack", *task.arguments],
+                task.process = forked.Process(
+                    ["-m", "tokpack", *task.arguments],
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     text=True,
                 )
                 if self.lose:
                     self.lose -= 1
-                    time.sleep(0.1)  # it is still importing
                     os.kill(task.process.pid, signal.SIGKILL)
