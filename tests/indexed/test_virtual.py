@@ -86,7 +86,7 @@ def test_the_edges_are_those_of_a_list(either: str) -> None:
     with pytest.raises(TypeError):
         dataset["1"]  # type: ignore[call-overload]
     for offset, length in ((-1, 1), (0, -1), (0, 5), (5, None)):
-        with pytest.raises(IndexError, match="sequence 3, which has 4 tokens"):
+        with pytest.raises(IndexError, match="sequence 3"):
             dataset.get(3, offset, length)
     assert dataset.get(-1, 1, 2).tolist() == [6, 7]
     assert dataset.path_prefix == either

@@ -258,7 +258,7 @@ def test_an_earlier_failed_write_cannot_be_committed(tmp_path: Path) -> None:
         pytest.raises(OutputError, match=r"x\.bin: File too large"),
     ):
         builder.add_item(np.zeros(5_000_000, "u1"))
-    with pytest.raises(UsageError, match=r"x\.bin: the builder was finalized or abandoned"):
+    with pytest.raises(UsageError, match=r"x\.bin"):
         builder.finalize(tmp_path / "x.idx")
     assert not list(tmp_path.iterdir())
 

@@ -96,9 +96,9 @@ def test_the_url_of_an_input_on_disk_is_the_input(tmp_path: Path, scheme: str) -
     write_plainly(path, plain([[[1, 2], [3]], [[4]]]))
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     for source, output in ((path, url), (url, path), (url, url)):
-        with pytest.raises(UsageError, match="is an input"):
+        with pytest.raises(UsageError, match=r"a\.bin"):
             merge([source, source], output, overwrite=True)
-        with pytest.raises(UsageError, match="is an input"):
+        with pytest.raises(UsageError, match=r"a\.bin"):
             convert(source, output, dtype="int64", overwrite=True)
         assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 

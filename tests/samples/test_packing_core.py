@@ -182,7 +182,7 @@ def test_a_long_document_and_a_long_sample() -> None:
     assert found.stats.padding == 0
     whole = order([5, 2**24, 9], 2**24 - 1)
     assert whole.samples == 2
-    with pytest.raises(ValueError, match=r"a sequence length of 16777216; it must be 1 to 2\^24"):
+    with pytest.raises(ValueError, match="16777216"):
         order([5], 2**24)
 
 

@@ -148,7 +148,7 @@ def test_an_error_in_a_worker_reaches_the_trainer(
         file.seek(34 + 4 * 10 + 8 * 4)
         file.write(b"\xff" * 8)
     loader = DataLoader(dataset, batch_sampler=MicroBatches(len(dataset), 4), num_workers=1)
-    with pytest.raises(Exception, match=r"data\.idx: byte \d+: sequence [34] has pointer"):
+    with pytest.raises(Exception, match=r"data\.idx: byte \d+"):
         list(loader)
 
 

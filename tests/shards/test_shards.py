@@ -129,7 +129,7 @@ def test_lines_count_from_the_beginning_of_a_file(
     for line in (1, 7, 17_999, 18_001, 18_002, 18_003, 18_100):
         assert mine.find(large, line)[0].became == whole.find(large, line)[0].became
         assert mine.find(large, line)[0].document == whole.find(large, line)[0].document
-    with pytest.raises(tokpack.UsageError, match="was not made from"):
+    with pytest.raises(tokpack.UsageError, match=r"other\.jsonl"):
         mine.find("other.jsonl", 1)
     rejects = [
         json.loads(line)

@@ -262,5 +262,5 @@ def test_no_lines_of_text_that_is_not_named_so(tmp_path: Path) -> None:
 def test_a_pdf_has_no_text_whatever_is_asked_for(tmp_path: Path, input_format: str) -> None:
     path = write(tmp_path, "a.pdf", b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n")
     for given in (path, tmp_path) if input_format in ("auto", "file") else (path,):
-        with pytest.raises(InputError, match=r"PDF.* extract \w+ text first"):
+        with pytest.raises(InputError, match="PDF"):
             discover([str(given)], input_format=input_format)

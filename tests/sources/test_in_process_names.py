@@ -27,9 +27,9 @@ def test_names_of_files(tmp_path: Path, bpe: Path) -> None:
     for named in (pattern, "s3://a/b c", "@a b", f"{path}, {path}", [], "hf://wikitext"):
         assert in_process(named, KEYS) == ((named,) if named else ())
     for text in ("Hello.", ["How are you?", "b"], "a\nb", [str(path), "b"], ["x" * 300], ["hello"]):
-        with pytest.raises(InputError, match=r"no such file.*texts=\[\.\.\.\]"):
+        with pytest.raises(InputError, match="texts="):
             in_process(text, KEYS)
-    with pytest.raises(InputError, match=r"did you mean .*a b\.jsonl"):
+    with pytest.raises(InputError, match=r"a b\.jsonl"):
         in_process([f"{tmp_path}/a bb.jsonl"], KEYS)
 
 

@@ -136,5 +136,5 @@ def test_hostile_bytes(texts: list[bytes]) -> None:
 
 def test_spans_that_are_not_inside_the_data() -> None:
     for span in ([-1, 0], [1, 0], [0, 3]):
-        with pytest.raises(ValueError, match="span 0 is not inside"):
+        with pytest.raises(ValueError, match="span 0"):
             _core.json_column(b"12", np.array([span]))

@@ -143,7 +143,7 @@ def test_frames_of_a_broken_file_are_not_trusted(tmp_path: Path) -> None:
     source = one_source(write(tmp_path, "a.jsonl.zst", packed[:-10]))
     parts = make_parts([source], ways=1, target_bytes=100_000, smallest_bytes=1)
     assert kinds(parts) == ["stream"]
-    with pytest.raises(InputError, match="cut off"):
+    with pytest.raises(InputError, match=r"a\.jsonl\.zst: .* \d+"):
         read_parts(source, parts)
 
 

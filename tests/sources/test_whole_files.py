@@ -136,7 +136,7 @@ def test_bad_documents(tmp_path: Path) -> None:
     (batch,) = read(long, WHOLE, ["text"], columns=["path", "other"])
     columns = batch.documents["text"].columns
     assert {name: one.to_pylist() for name, one in columns.items()} == {"path": [long.name]}
-    with pytest.raises(UsageError, match="without the keys"):
+    with pytest.raises(UsageError, match="text, title"):
         list(read(long, WHOLE, ["text", "title"]))
 
 

@@ -73,9 +73,9 @@ def test_as_on_a_disk(root: str, tokenizer: Path) -> None:
     assert fetched(f"{root}/out/whole") == right
     assert tokpack.verify(f"{root}/out/whole").tokens == tokens
     assert not [url for url in access.objects.listed(f"{root}/out/") if "tmp" in url]
-    with pytest.raises(tokpack.OutputError, match=r"whole\.bin exists"):
+    with pytest.raises(tokpack.OutputError, match=r"whole\.bin"):
         tokpack.merge(pile, f"{root}/out/whole")
-    with pytest.raises(tokpack.OutputError, match=r"no bucket|nowhere"):
+    with pytest.raises(tokpack.OutputError, match="gs://nowhere/"):
         tokpack.merge(pile, f"{root.replace('texts', 'nowhere')}/whole")
     # An object that is replaced meanwhile.
     found = access.objects.named(f"{root}/in/x.jsonl")

@@ -101,7 +101,7 @@ def test_several_files(
     with pytest.raises(tokpack.OutputError, match=r"texts/several/one\.json"):
         tokpack.encode(texts, url, files=1, **given)
     store.plan.faults[:] = [Fault("403", "PUT", "one-00001-of-00003.idx")]
-    with pytest.raises(tokpack.OutputError, match="cannot write"):
+    with pytest.raises(tokpack.OutputError, match="s3://texts/several/"):
         tokpack.encode(texts, url, files=3, overwrite=True, **given)
     assert store.s3.get("several/one.json") is None
     store.plan.faults.clear()
@@ -191,11 +191,11 @@ def test_a_kill_while_it_sends(
 @pytest.mark.parametrize("root", ["s3://texts/", "s3://texts//", "S3A://texts/"])
 def test_an_output_is_no_input(root: str, store: Store, tokenizer: Path, work: Path) -> None:
     url = store.s3.put("seven.json", b'{"text": "a b"}\n')
-    with pytest.raises(tokpack.UsageError, match="is an input and an output"):
+    with pytest.raises(tokpack.UsageError, match=r"s3://texts/seven\.json"):
         tokpack.encode(url, f"{root}seven", tokenizer=str(tokenizer), overwrite=True, workers=1)
     assert store.s3.get("seven.json") == b'{"text": "a b"}\n'
     named = store.s3.put("eight.json", tokenizer)
-    with pytest.raises(tokpack.UsageError, match="is an input and an output"):
+    with pytest.raises(tokpack.UsageError, match=r"s3://texts/eight\.json"):
         tokpack.encode(url, f"{root}eight", tokenizer=named, overwrite=True, workers=1)
     assert store.s3.get("eight.json") == tokenizer.read_bytes()
 

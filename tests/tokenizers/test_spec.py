@@ -238,7 +238,7 @@ def test_the_end_of_document_token(tmp_path: Path) -> None:
     path = save(tmp_path, definition)
     assert load_tokenizer(path).eod_id == 260
     assert load_tokenizer(path, eod_token="<|eot|>").eod_id == 261
-    with pytest.raises(TokenizerError, match="no token '<nope>'"):
+    with pytest.raises(TokenizerError, match="'<nope>'"):
         load_tokenizer(path, eod_token="<nope>")
     fingerprints = {load_tokenizer(path, eod_token=n).fingerprint for n in names}
     assert len(fingerprints) == 3
@@ -343,5 +343,5 @@ def test_files_that_are_no_files(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"merges.txt: .*byte 4"):
         load_tokenizer(**files)
     files["merge_file"].unlink()
-    with pytest.raises(TokenizerError, match=r"merges.txt: cannot read"):
+    with pytest.raises(TokenizerError, match=r"merges\.txt"):
         load_tokenizer(**files)
