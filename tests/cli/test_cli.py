@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 from support.cli_tools import TOKPACK, ids, tokpack
 from support.encoding_tools import wait_until
 
@@ -129,8 +130,8 @@ def test_streams_closed_by_the_shell(corpus: Path, tokenizer: Path, tmp_path: Pa
 
 
 def test_interrupt(tokenizer: Path, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*TOKPACK, "encode", "-", "--tokenizer", tokenizer, "-o", "out"],
+    process = forked.Process(
+        ["-m", "tokpack", "encode", "-", "--tokenizer", tokenizer, "-o", "out"],
         stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, start_new_session=True,
     )  # fmt: skip
     assert process.stdin is not None
@@ -163,8 +164,8 @@ def test_interrupt_of_a_function(
         "    time.sleep(batch.num_rows // 2000 * 60)\n    return batch\n"
     )
     flags = ["--tokenizer", str(tokenizer), "-o", "out", "--map", "wait.py:wait", *version]
-    process = subprocess.Popen(
-        [*TOKPACK, "encode", "in.jsonl", *flags],
+    process = forked.Process(
+        ["-m", "tokpack", "encode", "in.jsonl", *flags],
         stderr=subprocess.PIPE, cwd=tmp_path, start_new_session=True,
     )  # fmt: skip
     wait_until((tmp_path / "out.unfinished" / "joined.text.ids").exists)
@@ -191,8 +192,8 @@ def test_interrupt_of_a_definition() -> None:
 def on_terminal(arguments: Sequence[object], cwd: Path, **environment: str) -> tuple[int, str]:
     """Run the command with a terminal for its stderr; its exit code and what the terminal got."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*TOKPACK, *map(str, arguments)],
+    process = forked.Process(
+        ["-m", "tokpack", *arguments],
         cwd=cwd,
         env={**os.environ, "TERM": "xterm-256color", **environment},
         stdout=subprocess.DEVNULL,

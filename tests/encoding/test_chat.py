@@ -494,5 +494,5 @@ def test_messages_under_another_key(chats: Chats) -> None:
 
 def test_text_is_asked_for_where_there_are_conversations(chats: Chats) -> None:
     source = write_records(chats.folder / "in.jsonl", RECORDS)
-    with pytest.raises(RecordError, match=r"its keys are .id., .messages.: .*chat=True"):
+    with pytest.raises(RecordError, match=r"in\.jsonl:1: .*chat=True"):
         tokpack.encode(source, chats.output, tokenizer=chats.tokenizer, workers=1)

@@ -248,13 +248,13 @@ def test_only_a_version_says_that_a_function_is_the_same(tmp_path: Path, bpe: Pa
     for suffix in (" A", " B"):
         with pytest.raises(OutputError, match="map_version"):
             made(suffix)
-    with pytest.raises(OutputError, match=r"map_version = None, this run has '1'"):
+    with pytest.raises(OutputError, match=r"map_version = None.*'1'"):
         made(" A", map_version="1")
     second = made(" B", overwrite=True)
     assert second != first
     assert made(" A", overwrite=True, map_version="1") == first
     assert made(" B", map_version="1") == first  # who names it answers for it: complete already
-    with pytest.raises(OutputError, match=r"map_version = '1', this run has '2'"):
+    with pytest.raises(OutputError, match=r"map_version = '1'.*'2'"):
         made(" B", map_version="2")
     with pytest.raises(OutputError, match=r"map_version = '1', this run has None"):
         made(" A")
@@ -284,7 +284,7 @@ def test_every_callable_is_taken(tmp_path: Path, bpe: Path) -> None:
 
 @pytest.mark.parametrize("version", ["", " ", 2])
 def test_a_version_is_a_name_and_needs_a_function(version: Any) -> None:
-    with pytest.raises(UsageError, match=r"give a name"):
+    with pytest.raises(UsageError, match=r"^map_version"):
         EncodeOptions(("in.jsonl",), map=map_functions.same, map_version=version)
     with pytest.raises(UsageError, match=r"needs map"):
         EncodeOptions(("in.jsonl",), map_version="2")
@@ -295,7 +295,7 @@ def test_a_filtered_dataset_is_no_answer_to_a_plain_request(tmp_path: Path, bpe:
     encoded(source, tmp_path / "out", bpe, where="id < 10")
     mapped = {"where": "id < 10", "map": map_functions.same, "map_version": "1"}
     for other in ({}, {"where": "id < 11"}, mapped):
-        with pytest.raises(tokpack.TokpackError, match=r"another dataset"):
+        with pytest.raises(tokpack.TokpackError, match=r"out\.bin"):
             encoded(source, tmp_path / "out", bpe, **other)
     assert encoded(source, tmp_path / "out", bpe, where="id < 10").left_out == 40
 

@@ -261,9 +261,11 @@ def test_special_tokens_of_the_flags_of_other_programs() -> None:
     assert [note.partition(" is not needed: ")[0] for note in notes] == [
         "--tokenizer-hf-no-include-special-tokens",
     ]
-    with pytest.raises(UsageError, match="contradict each other"):
+    with pytest.raises(
+        UsageError, match=r"--add-special-tokens .*--tokenizer-hf-no-include-special-tokens"
+    ):
         said("--add-special-tokens", "--tokenizer-hf-no-include-special-tokens")
-    with pytest.raises(UsageError, match="--tokenizer-special-tokens: special tokens are those of"):
+    with pytest.raises(UsageError, match=r"^--tokenizer-special-tokens"):
         said("--tiktoken-special-tokens", "<unk>", "<x>")
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import fields
@@ -15,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import forked
 
 from tokpack.dataset import Manifest
 from tokpack.encoding.status import Report
@@ -84,7 +84,7 @@ def texts(tmp_path: Path) -> Path:
 
 def command(texts: Path, tokenizer: Path, where: str, *more: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "tokpack", "encode", str(texts), "-o", str(texts.with_name("out"))),
+        *("-m", "tokpack", "encode", str(texts), "-o", str(texts.with_name("out"))),
         *("--tokenizer", str(tokenizer), "--report-to", where, "--workers", "2", *more),
     ]
 
@@ -92,7 +92,7 @@ def command(texts: Path, tokenizer: Path, where: str, *more: str) -> list[str]:
 def encode(texts: Path, tokenizer: Path, where: str, *more: str) -> str:
     """What the run said; it must end well."""
     words = command(texts, tokenizer, where, *more)
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = forked.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert Manifest.load(texts.with_name("out")).documents == TEXTS
     assert "secret" not in done.stderr
@@ -119,7 +119,7 @@ def test_a_server_is_told_how_far_the_run_is(hook: Hook, texts: Path, bpe: Path)
 def test_a_failed_run_is_told_with_its_reason(hook: Hook, texts: Path, bpe: Path) -> None:
     texts.write_text(texts.read_text() + "no json\n")
     words = command(texts, bpe, hook.url)
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = forked.run(words, capture_output=True, text=True)
     assert done.returncode == 1
     assert hook.reports[-1]["state"] == "failed"
     assert f"{texts}:{TEXTS + 1}: malformed JSON" in hook.reports[-1]["message"]
@@ -129,7 +129,7 @@ def test_a_stopped_run_is_told(hook: Hook, texts: Path, bpe: Path, tmp_path: Pat
     os.mkfifo(pipe := tmp_path / "pipe.jsonl")
     words = command(texts, bpe, hook.url)
     words[words.index(str(texts))] = str(pipe)
-    run = subprocess.Popen(words, stderr=subprocess.PIPE)
+    run = forked.Process(words, stderr=subprocess.PIPE)
     with pipe.open("wb") as file:
         file.write(b'{"text": "one more"}\n' * 200_000)  # several blocks: then it waits for more
         file.flush()
@@ -174,7 +174,7 @@ def test_a_server_that_hangs_is_not_waited_for(hook: Hook, texts: Path, bpe: Pat
 @pytest.mark.parametrize("engine", ["ray", "slurm"])
 def test_a_cluster_is_refused(texts: Path, bpe: Path, hook: Hook, engine: str) -> None:
     words = command(texts, bpe, hook.url, "--engine", engine)
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = forked.run(words, capture_output=True, text=True)
     assert done.returncode == 1
     assert "--report-to is for one machine" in done.stderr
 

@@ -223,9 +223,9 @@ def test_a_table_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     plain = encode()
     assert plain.table is None
     assert "table" not in json.loads((tmp_path / "out.json").read_text())
-    with pytest.raises(InputError, match="encode with --keep or --trace"):
+    with pytest.raises(InputError, match="/out:"):
         Origins(out)
-    with pytest.raises(OutputError, match=r"it has trace = False.*: choose another"):
+    with pytest.raises(OutputError, match=r"out\.bin .*trace = False"):
         encode(trace=True)
     traced = encode(trace=True, overwrite=True)
     assert (traced.bin, traced.idx) == (plain.bin, plain.idx)
@@ -246,7 +246,7 @@ def test_a_table_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     with pytest.raises(FormatError, match="xxh3_128"):
         tokpack.verify(out)
     table.write_bytes(other[:-1])
-    with pytest.raises(FormatError, match="do not belong together"):
+    with pytest.raises(FormatError, match=r"out\.docs\.parquet"):
         Origins(out)
     table.write_bytes(other)
     encode(append_eod=False, overwrite=True)
@@ -315,5 +315,5 @@ def test_integers_of_thousands_of_digits_are_text(bpe: Path, tmp_path: Path) -> 
 def test_another_value_in_a_table_is_another_input(bpe: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"tokenizer": str(bpe), "keep": ["id"]}
     tokpack.encode(arrow.table({"text": ["a", "b"], "id": [1, 2]}), tmp_path / "out", **options)
-    with pytest.raises(OutputError, match="has changed"):
+    with pytest.raises(OutputError, match=r"out\.docs\.parquet"):
         tokpack.encode(arrow.table({"text": ["a", "b"], "id": [1, 3]}), tmp_path / "out", **options)

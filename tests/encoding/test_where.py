@@ -129,9 +129,9 @@ def test_a_table_without_the_column_text_has_none(mapped: Any, tmp_path: Path, b
     for inputs in (table, table.to_reader()):
         with pytest.raises(InputError, match=r"no column 'text'; the columns are body"):
             encoded(inputs, tmp_path / "out", bpe, where="length(text) > 1", **request)
-    with pytest.raises(InputError, match=r"no column 'text'|2 columns 'n'"):
+    with pytest.raises(InputError, match=r"in\.csv"):
         encoded(csv_file, tmp_path / "out", bpe, where="length(text) > 1", **request)
-    with pytest.raises(InputError, match=r"2 columns 'n'; the columns are '?body"):
+    with pytest.raises(InputError, match=r"in\.csv: 2 .*'n'"):
         encoded(csv_file, tmp_path / "out", bpe, where="n = '1'", **request)
 
 

@@ -66,7 +66,7 @@ def test_the_tokenizer_is_a_mapping_that_works(prefix: str) -> None:
     again = pickle.loads(pickle.dumps(tokenizer))
     assert again == tokenizer
     assert again.decode(ids) == "Tlön 7"
-    with pytest.raises(TokenizerError, match="no token 1000000"):
+    with pytest.raises(TokenizerError, match="1000000"):
         tokenizer.decode([1_000_000])
 
 
@@ -76,12 +76,12 @@ def test_a_tokenizer_that_is_not_found_is_told(tmp_path: Path) -> None:
     manifest = json.loads(words.with_suffix(".json").read_text())
     manifest["tokenizer"]["sha256"] = "0" * 64
     words.with_suffix(".json").write_text(json.dumps(manifest))
-    with pytest.raises(TokenizerError, match=r"another one.*tokpack\.load_tokenizer"):
+    with pytest.raises(TokenizerError, match=r"vocab\.json"):
         tokpack.MMapIndexedDataset(words).text(1)
     words.with_suffix(".json").unlink()
     dataset = tokpack.MMapIndexedDataset(words)
     assert dataset.tokenizer is None
-    with pytest.raises(TokenizerError, match=r"no manifest names.*tokpack\.adopt.*load_tokenizer"):
+    with pytest.raises(TokenizerError, match=r"tokpack\.adopt.*load_tokenizer"):
         dataset.text(0)
 
 

@@ -9,11 +9,11 @@ import pty
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support import forked
 from support.encoding_tools import idx_and_bin
 from support.places import GOLDEN
 from support.report_tools import make, make_words, run, run_json, sample_texts
@@ -25,8 +25,6 @@ from tokpack.dataset import MMapIndexedDataset
 from tokpack.dataset.format import document_ends
 from tokpack.dataset.overview import grep
 from tokpack.dataset.spelling import Spelling, find_tokenizer
-
-TOKPACK = [sys.executable, "-m", "tokpack"]
 
 
 def raw(path: Path, rows: list[list[int]], doc_idx: list[int], dtype: str = "uint16") -> str:
@@ -145,8 +143,8 @@ def test_colours_are_for_terminals_only(prefix: str) -> None:
     def on_terminal(**env: str) -> str:
         leader, follower = pty.openpty()
         environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
-        subprocess.run(
-            [*TOKPACK, "inspect", prefix, "--doc", number, "--max-tokens", "5"],
+        forked.run(
+            ["-m", "tokpack", "inspect", prefix, "--doc", number, "--max-tokens", "5"],
             stdout=follower,
             stderr=subprocess.PIPE,
             env={**environment, "TERM": "xterm-256color", **env},
@@ -164,8 +162,8 @@ def test_colours_are_for_terminals_only(prefix: str) -> None:
     plain = on_terminal(NO_COLOR="1")
     assert "\x1b" not in plain
     assert "|" in plain
-    piped = subprocess.run(
-        [*TOKPACK, "inspect", prefix, "--doc", number],
+    piped = forked.run(
+        ["-m", "tokpack", "inspect", prefix, "--doc", number],
         env={**os.environ, "TERM": "xterm-256color"},
         capture_output=True,
         check=True,

@@ -6,9 +6,10 @@ import html.parser
 import http.client
 import signal
 import subprocess
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
+
+from support import forked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,9 +28,12 @@ class Server:
 
     def __init__(self, folder: Path, *items: str) -> None:
         self.folder = folder
-        words = [sys.executable, "-m", "tokpack", "view", *items]
-        self._process = subprocess.Popen(
-            words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        self._process = forked.Process(
+            ["-m", "tokpack", "view", *items],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().strip()

@@ -210,7 +210,7 @@ def test_a_file_of_flags_is_looked_at_as_arguments_are(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=rf"model\.yml: {inner}[. ].*accept_argument"):
             opened(**{name: value})
     assert opened(("logit_scale",), logit_scale=0.1).accepted == {"logit_scale": "0.1"}
-    with pytest.raises(UsageError, match=r"gpt_j_tied.* is not supported"):
+    with pytest.raises(UsageError, match="gpt_j_tied"):
         opened(gpt_j_tied=True)
     assert opened(("gpt-j-tied",), gpt_j_tied=True).accepted == {"gpt_j_tied": "True"}
 
@@ -285,12 +285,12 @@ def test_keys_of_config_json(family: dict[str, Any], tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps({**family, **more}))
         return open_model(tmp_path, accept_argument=accept)
 
-    with pytest.raises(Exception, match=r"has no model\.safetensors"):  # all keys are known
+    with pytest.raises(Exception, match=r"model\.safetensors"):  # all keys are known
         opened()
     for name, value in UNKNOWN.items():
         with pytest.raises(UsageError, match=rf"config\.json: {name} .*accept_argument"):
             opened(**{name: value})
-        with pytest.raises(Exception, match=r"has no model\.safetensors"):
+        with pytest.raises(Exception, match=r"model\.safetensors"):
             opened((name,), **{name: value})
     other = {"num_hidden_layers": 2} if family is GPT2 else {"partial_rotary_factor": 0.5}
     with pytest.raises(UsageError, match=rf"config\.json: {next(iter(other))} "):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.encoding_tools import wait_until
+from support.warm_python import warm_python
 
 from tokpack.errors import UsageError
 from tokpack.machine import ONE_INTERRUPT
@@ -188,9 +189,13 @@ def test_a_request_is_the_same_behind_a_pipe(tmp_path: Path) -> None:
 def test_a_file_is_read_once_and_an_error_is_said_once() -> None:
     """Files could change, or be a shell's pipe, between the launcher's check and a rank's."""
     pytest.importorskip("torch")
-    command = f"{sys.executable} -m tokpack train <(echo data-path: /nowhere/data) --nproc 2"
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, timeout=300, check=False
+        [warm_python() / "tokpack", "train", "/dev/stdin", "--nproc", "2"],
+        input="data-path: /nowhere/data\n",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 1
     lines = [line for line in done.stderr.splitlines() if line.startswith("tokpack:")]

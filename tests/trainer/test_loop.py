@@ -24,6 +24,7 @@ from support.encoding_tools import wait_until
 from support.faults import failure, plant
 from support.rounding import PRODUCTS, TERMS, equal, gamma, likely
 from support.trainer_tools import FLAGS, VOCABULARY, finish, losses, records, run, settings, start
+from support.warm_python import warm_python
 
 from tokpack import machine
 from tokpack.errors import FormatError, OutputError, TrainingError, UsageError, worded
@@ -124,7 +125,7 @@ def test_ctrl_c_saves_and_says_what_goes_on(prefix: str, whole: Path, tmp_path: 
     assert 3 <= len(losses(tmp_path / "a run")) < 20, "it came too late to stop anything"
     program, *again = shlex.split(said.partition("go on with: ")[2].splitlines()[0])
     assert (program, again[-2:]) == ("tokpack", ["--load", str(tmp_path / "a run")])
-    subprocess.run([sys.executable, "-m", "tokpack", *again], check=True)
+    subprocess.run([warm_python() / "tokpack", *again], check=True)
     assert losses(tmp_path / "a run") == losses(whole)
 
 
