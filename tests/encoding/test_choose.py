@@ -369,9 +369,10 @@ def test_without_a_version_a_killed_run_begins_anew(
     assert status.plan is not None
     assert not status.plan.is_recognizable
     if stop == "part":  # and a command that looks for the dataset says how far it is
-        said = run("inspect", place.output, code=1).stderr
         how = "the same command starts from scratch"
-        assert re.search(rf"not finished: \w+, \d+% done; {how}", said)
+        for command in ("inspect", "verify"):
+            said = run(command, place.output, code=1).stderr
+            assert re.search(rf"not finished: \w+, \d+% done; {how}", said)
     with open(FUNCTIONS) as file:
         text = file.read().replace(".upper()", ".lower()")
     (place.folder / "functions.py").write_text(text)

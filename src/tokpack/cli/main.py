@@ -17,7 +17,7 @@ from tokpack import wall
 from tokpack.cli import terminal
 from tokpack.cli.loading import without_collection
 from tokpack.display import discard, nearest, tell
-from tokpack.errors import NoDatasetError, TokpackError, UsageError
+from tokpack.errors import TokpackError, UsageError
 from tokpack.quantities import bytes_text
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
         flags: Mapping[str, str] = _flags_of(name)
         if name in _TAKE_SETTINGS:
             flags = wall.entry_point("flags_typed")(flags, arguments)
-        terminal.error(_unfinished(error) or error.worded(flags))
+        terminal.error(terminal.fault(error, flags))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
         # tokpack writes its own files under their names, so this is a redirection of the shell.
@@ -263,18 +263,6 @@ def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
         terminal.error(f"{type(error).__name__}: {error}")
         tell("This is a fault in tokpack. Run again with --debug to see where, and report it.")
     return 2
-
-
-def _unfinished(error: TokpackError) -> str:
-    """How far the run is that makes a dataset which was not found; "" where there is none."""
-    if not isinstance(error, NoDatasetError):
-        return ""
-    from tokpack.encoding.status import run_status
-
-    with suppress(TokpackError):
-        if run := run_status(error.prefix):
-            return f"{error.prefix}: not finished: {run.words}"
-    return ""
 
 
 def _flags_of(command: str) -> dict[str, str]:

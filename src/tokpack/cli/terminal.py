@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from tokpack.display import data_text, message, shown, tell
-from tokpack.errors import Remark, worded
+from tokpack.errors import NoDatasetError, Remark, TokpackError, worded
 from tokpack.quantities import bytes_text, count_text, time_text
 
 if TYPE_CHECKING:
@@ -126,6 +126,17 @@ def error(text: str) -> None:
     colour = is_live() and not os.environ.get("NO_COLOR")
     before = "\x1b[1;31merror:\x1b[0m " if colour else "error: "
     tell(message(text), before="tokpack: " + before)
+
+
+def fault(error: TokpackError, flags: Mapping[str, str]) -> str:
+    """The words of an error; for a dataset that was not found, how far the run is that makes it."""
+    if isinstance(error, NoDatasetError):
+        from tokpack.encoding.status import run_status
+
+        with contextlib.suppress(TokpackError):
+            if run := run_status(error.prefix):
+                return f"{error.prefix}: not finished: {run.words}"
+    return error.worded(flags)
 
 
 def folded(line: str, stream: TextIO, indent: int = 2) -> list[str]:

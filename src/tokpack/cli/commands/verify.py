@@ -176,7 +176,11 @@ def _verify(prefixes: Sequence[str], arguments: argparse.Namespace) -> Iterator[
                 tasks = shards.tasks_of(arguments, prefix, report)
                 result = verify(prefix, **options, progress=report, tasks=tasks)
         except (FormatError, InputError) as error:
-            yield {"prefix": prefix, "ok": False, "fault": error.worded(flag_names(*PAGE.groups))}
+            yield {
+                "prefix": prefix,
+                "ok": False,
+                "fault": terminal.fault(error, flag_names(*PAGE.groups)),
+            }
         else:
             yield {"ok": True, "fault": None, **asdict(result)}
 
