@@ -371,6 +371,8 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
         """A shard. FormatError if it has changed since it was recorded, InputError."""
         record, path, stored = records[number], paths[number], objects.get(number)
         where = f"{manifest_path(prefix)}: piece {number}, {path},"
+        if check:
+            where = f"{prefix}: is a view of {path}, which"
         if stored is None and not exists(idx_path(path)):
             raise InputError(f"{where} is missing: put it back, or {again} again")
         shard = open_shard(path, stored)
