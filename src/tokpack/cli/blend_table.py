@@ -48,7 +48,8 @@ def print_shared(plan: BlendPlan, shared: Mapping[str, CrossDuplicates]) -> None
 
 def _print_datasets(mixture: Mixture) -> None:
     usage = mixture.usage
-    rows = [["dataset", "documents", "tokens", "weight", "share", "samples", "epochs"]]
+    share = "share" if mixture.spec.by == "tokens" else "share of samples"
+    rows = [["dataset", "documents", "tokens", "weight", share, "samples", "epochs"]]
     rows += [
         [
             shown(portion.prefix),

@@ -213,14 +213,14 @@ def blend_figures(mixture: Mixture, named: Callable[[str], object] = str) -> Htm
             zip(usage, ends, strict=True)
         )
     ]
-    head = ["dataset", "documents", "tokens", "weight", "share", "samples", "epochs", "used up at"]
+    share = "share" if mixture.spec.by == "tokens" else "share of samples"
+    head = ["dataset", "documents", "tokens", "weight", share, "samples", "epochs", "used up at"]
     tokens = mixture.samples * mixture.spec.seq_length
     return section(
         mixture.name,
         tag("p", f"{mixture.samples:,} samples, {tokens:,} tokens"),
         table(head, rows, "numbers"),
         epochs_plot(
-            [one.portion.prefix for one in usage],
             mixture.phases,
             mixture.samples,
             [one.samples / one.epochs if one.epochs else math.inf for one in usage],
@@ -341,5 +341,5 @@ def _blend_in_brief(blend: BlendedDataset) -> Html:
     return section(
         f"{size:,} samples of {blend.seq_length:,} tokens",
         table(["dataset", "share", "samples", "epochs"], rows, "numbers"),
-        epochs_plot(names, blend.schedule, size, lengths),
+        epochs_plot(blend.schedule, size, lengths),
     )

@@ -305,12 +305,10 @@ def _curve_axis(values: Sequence[float], title: str, least: float = 0.0) -> Axis
     return Axis(low, high, [(place, number_text(place)) for place in places], title)
 
 
-def epochs_plot(
-    names: Sequence[str], phases: Sequence[Phase], size: int, lengths: Sequence[float]
-) -> Html:
+def epochs_plot(phases: Sequence[Phase], size: int, lengths: Sequence[float]) -> Html:
     """The epochs of each dataset of a blend, over its ``size`` samples.
 
-    ``lengths`` are the samples of one epoch of each.
+    ``lengths`` are the samples of one epoch of each. A table beside it has names and colours.
     """
     edges = [*(min(phase.first, size) for phase in phases), size]
     curves = []
@@ -325,7 +323,7 @@ def epochs_plot(
     plot = Plot(replace(across, high=size, ticks=ticks), up, "Epochs")
     for number, points in enumerate(curves):
         plot.line(points, number)
-    return plot.figure(enumerate(names))
+    return plot.figure()
 
 
 def number_text(value: float) -> str:
