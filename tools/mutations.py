@@ -18,6 +18,7 @@ import copy
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -274,7 +275,9 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--skip", type=int, default=0, help="of these, what was tried before")
-    parser.add_argument("--like", default="", help="only mutants whose line has this")
+    parser.add_argument(
+        "--like", default="", help="only those in whose line this expression is found"
+    )
     parser.add_argument("--seconds", type=float, default=12)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -296,7 +299,7 @@ def main() -> None:
         known = {x: known[x] for x in known if not x.endswith(" not") and x not in failed}
         seconds = sum(x[0] for x in known.values())
         print(f"{len(tried)} mutants; {len(known)} tests take {seconds:.0f} s", flush=True)
-        tried = [x for x in tried if args.like in f"{x.path}:{x.line}: {x.change}"]
+        tried = [x for x in tried if re.search(args.like, f"{x.path}:{x.line}: {x.change}")]
         chosen = random.Random(args.seed).sample(tried, min(args.number, len(tried)))
         killed = 0
         for mutant in chosen[args.skip :]:

@@ -15,6 +15,8 @@ from support.optional import SHARED
 from support.places import GOLDEN
 
 from tokpack.dataset import MMapIndexedDataset, best_fitting_dtype, index_chunks
+from tokpack.dataset import format as binary_format
+from tokpack.dataset.format import LengthSums
 from tokpack.errors import FormatError
 
 if TYPE_CHECKING:
@@ -72,6 +74,44 @@ def test_a_broken_entry_inside_is_refused_at_its_access(name: str) -> None:
     ):
         with pytest.raises(FormatError, match=r"sequence [12]"):
             access()
+
+
+def test_a_length_that_ends_with_the_file_is_broken_all_the_same(tmp_path: Path) -> None:
+    idx, data = pack_index(BASE), struct.pack("<6H", 1, 2, 3, 4, 5, 6)
+    (tmp_path / "x.idx").write_bytes(idx[:38] + struct.pack("<i", 3) + idx[42:])
+    (tmp_path / "x.bin").write_bytes(data)
+    dataset = MMapIndexedDataset(tmp_path / "x")
+    with pytest.raises(FormatError, match=r"sequence 1 .* byte 12, .* 8$"):
+        dataset[1]
+
+
+def test_lengths_beyond_the_file_are_found_before_they_overflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binary_format, "_CHUNK", 2)
+    idx = pack_index(BASE)
+    lengths, pointers = (3, 2**31 - 1, 2), (0, 6, 8)
+    (tmp_path / "x.idx").write_bytes(
+        idx[:34] + struct.pack("<3i3q", *lengths, *pointers) + idx[70:]
+    )
+    (tmp_path / "x.bin").write_bytes(bytes(12))
+    with pytest.raises(FormatError, match=r"sequence 1 has pointer 6 and length 2147483647"):
+        MMapIndexedDataset(tmp_path / "x", verify=True)
+
+
+@given(st.lists(st.integers(0, 9), max_size=14), st.data())
+def test_sums_of_lengths_in_steps(lengths: list[int], data: st.DataObject) -> None:
+    seen: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binary_format, "STEP", 4)
+        sums = LengthSums.of(np.array(lengths, np.int32), lambda chunk: seen.extend(chunk.tolist()))
+        begin = data.draw(st.integers(0, len(lengths)))
+        end = data.draw(st.integers(0, len(lengths)))
+        assert sums.total(begin, end) == sum(lengths[begin:end])
+        tokens = data.draw(st.integers(0, sum(lengths) + 1))
+        fitting = [n for n in range(len(lengths) + 1) if sum(lengths[:n]) <= tokens]
+        assert sums.ending_within(tokens) == fitting[-1]
+    assert seen == lengths
 
 
 @pytest.mark.parametrize("name", REAL if SHARED.is_dir() else REAL[-4:])
