@@ -8,7 +8,6 @@ import io
 import json
 import random
 import subprocess
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import forked
 from support.encoding_tools import write_jsonl
 
 import tokpack
@@ -162,12 +162,9 @@ def test_other_kinds_of_input(bpe: Path, tmp_path: Path) -> None:
 def test_standard_input_and_a_file_twice(bpe: Path, tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "x.jsonl", ["one", "two", ""])
     words = f"-m tokpack encode - {path} {path} --trace --tokenizer {bpe} -o {tmp_path}/out"
-    subprocess.run(
-        [sys.executable, *words.split()],
-        input=b'{"text": "a"}\n\n{"text": "b"}',
-        check=True,
-        capture_output=True,
-    )
+    with forked.Process(words.split(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as run:
+        run.communicate(b'{"text": "a"}\n\n{"text": "b"}')
+    assert run.returncode == 0
     origins = Origins(tmp_path / "out")
     name = origins.sources[0]
     assert [str(o) for o in origins] == [f"{name}:1", f"{name}:3", *[f"{path}:1", f"{path}:2"] * 2]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.split_patterns import PRE_TOKENIZERS, pre_tokenizer
+from support.tiny_tokenizers import characters
 from support.tokenizers_twin import corpus
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
@@ -80,10 +81,7 @@ def test_sets_have_the_characters_that_the_library_has(name: str) -> None:
         "category": [rf"\p{{{c}}}" for c in ("L", "Lm", "Mn", "Nd", "Nl", "Pc", "S", "Cn", "Zs")],
         "punctuation": [],
     }[name]
-    # All that has a character, and some of the rest, which is of one kind for thousands each.
-    planes = [*range(0xD800), *range(0xE000, 0x34000), *range(0xE0000, 0xE1000)]
-    rest = [c for c in range(0x34000, 0x110000) if c % 89 == 0 or c & 0xFFFF > 0xFFFB]
-    text = "".join(map(chr, sorted({*planes, *rest})))
+    text = "".join(characters(1))
     nodes: list[dict[str, Any]] = [
         {"type": "Split", "pattern": {"Regex": e}, "behavior": "Isolated", "invert": False}
         for e in expressions

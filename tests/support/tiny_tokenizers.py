@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
@@ -20,6 +21,24 @@ ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 EOD = "<|endoftext|>"
 # A normalizer that changes hardly any text, and whose expression the core does not know.
 OF_THE_LIBRARY = {"type": "Replace", "pattern": {"Regex": "(?>ab|a)\uffff"}, "content": ""}
+
+# Thousands of characters that are of one kind: ideographs, syllables, private use, and none.
+ALIKE = (
+    *((0x3500, 0x4D00), (0x4F00, 0x9F00), (0xAD00, 0xD700), (0xE100, 0xF800), (0x17100, 0x18700)),
+    *((0x20100, 0x2A600), (0x2A800, 0x2B600), (0x2B900, 0x2CE00), (0x2CF00, 0x2EB00)),
+    *((0x30100, 0x31300), (0x31400, 0x32300), (0x32400, 0xE0000), (0xE1000, 0x110000)),
+)
+# Every so many of those that are alike; every single one is for `make test-slow`.
+SPARSELY = (89, pytest.param(1, marks=pytest.mark.slow))
+
+
+def characters(step: int) -> list[str]:
+    """All characters, but of those that are alike one in ``step``; behind U+34000 one in 89."""
+    chosen = {*range(0xD800), *range(0xE000, 0x110000)}
+    for begin, end in ALIKE:
+        each = 89 if begin > 0x32000 else step
+        chosen -= {c for c in range(begin, end) if c % each and c & 0xFFFF <= 0xFFFB}
+    return list(map(chr, sorted(chosen)))
 
 
 def added(content: str, token_id: int, **flags: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import strategies as st
-from support.tiny_tokenizers import added, any_vocabulary, save, some_added
+from support.tiny_tokenizers import SPARSELY, added, any_vocabulary, characters, save, some_added
 from support.tokenizers_twin import (
     Twin,
     block,
@@ -50,14 +50,12 @@ def test_a_trained_vocabulary(tmp_path: Path, data: Path, *, lowercase: bool) ->
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_every_character(tmp_path: Path, cut: str) -> None:
+@pytest.mark.parametrize("one_in", SPARSELY)
+def test_each_character(tmp_path: Path, cut: str, one_in: int) -> None:
     """Which characters begin a word, are one, and are left out."""
     words = dict.fromkeys(["[UNK]", "a", "##a", *"\u00e9\u4e2d.!1", "##\u00e9", "##1", "##."])
     written = definition(words, None, CUTS[cut])
-    # All that has a character, and some of the rest, which is of one kind for thousands each.
-    planes = [*range(0xD800), *range(0xE000, 0x34000), *range(0xE0000, 0xE1000)]
-    rest = [c for c in range(0x34000, 0x110000) if c % 89 == 0 or c & 0xFFFF > 0xFFFB]
-    every = list(map(chr, sorted({*planes, *rest})))
+    every = characters(one_in)
     both = twin(tmp_path, written)
     text = "".join(f"a{c}a {c}" for c in every)
     both.compare(made_of([*every[:0x3000], "a", " "], 300, cut))

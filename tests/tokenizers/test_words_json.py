@@ -170,7 +170,7 @@ def merging(draw: st.DrawFn) -> dict[str, Any]:
     )
 
 
-test_any_merges = any_vocabulary(merging(), [*PIECES, *CHARACTERS, "ab", "<unk>"], examples=400)
+test_any_merges = any_vocabulary(merging(), [*PIECES, *CHARACTERS, "ab", "<unk>"], examples=200)
 
 
 def test_unknown_characters(tmp_path: Path) -> None:
