@@ -45,10 +45,9 @@ def check(batch: dict[str, Any], dataset: Any, numbers: list[int]) -> None:
         assert np.array_equal(batch[name].numpy(), array), name
 
 
-@pytest.mark.parametrize(("workers", "method"), [(0, None), (1, "fork"), (3, "fork"), (1, "spawn")])
-def test_any_workers_give_every_sample_in_order(
-    blend: BlendedDataset, workers: int, method: str | None
-) -> None:
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_any_workers_give_every_sample_in_order(blend: BlendedDataset, workers: int) -> None:
+    method = "fork" if workers else None
     if method is not None and method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {method} here")
     loader = DataLoader(
