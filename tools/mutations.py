@@ -200,7 +200,7 @@ class Copy:
         self.paths = [str(folder / x) for x in ("own", "src")]
 
     def run(self, tests: list[str], seconds: float, plugins: list[object]) -> int | None:
-        """The exit code of pytest in a fork, or None if it took too long or was killed."""
+        """The exit code of pytest in a fork, or None if it crashed or took too long."""
         pid = os.fork()
         if not pid:
             self._pytest(tests, seconds, plugins)
@@ -320,10 +320,10 @@ def main() -> None:
                 old.unlink()
             place.write_text(mutant.text)
             begin = time.monotonic()
-            code = work.run(tests, 3 * total + 6, [])
+            code = work.run(tests, 3 * total + 30, [])
             place.write_bytes(text)
             killed += code != 0
-            what = "killed  " if code else "SURVIVED" if code == 0 else "too long"
+            what = "killed  " if code else "SURVIVED" if code == 0 else "crashed "
             print(
                 f"{what} {mutant.path}:{mutant.line}: {mutant.change}{unreached}"
                 f"  [{len(tests)}/{len(reach)} tests, {time.monotonic() - begin:.0f} s]",
