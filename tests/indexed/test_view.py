@@ -145,7 +145,7 @@ def test_other_bytes_of_the_same_fingerprint_are_found_by_the_checksum(tmp_path:
     view_of(tmp_path / "view", [MMapIndexedDataset(tmp_path / "data")], [0])
     assert MMapIndexedDataset(tmp_path / "view")[0][250_000] == 0
     tokpack.merge(tmp_path / "after", tmp_path / "data", overwrite=True)
-    with pytest.raises(FormatError, match=r"data, was replaced: xxh3_128 is"):
+    with pytest.raises(FormatError, match=r"data, which was replaced: xxh3_128 is"):
         MMapIndexedDataset(tmp_path / "view")[0]
 
 
