@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset.described import check_tokenizers
 from tokpack.dataset.format import (
     best_fitting_dtype,
     bin_path,
@@ -62,6 +63,7 @@ __all__ = [
     "are_trained",
     "best_fitting_dtype",
     "bin_path",
+    "check_tokenizers",
     "digest_file",
     "dropped_path",
     "has_digest",

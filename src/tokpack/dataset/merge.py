@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset.described import check_tokenizers
 from tokpack.dataset.format import bin_path, prefixes_of
 from tokpack.dataset.manifest import (
     LOSS_TRACKS,
@@ -349,13 +350,7 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
         )
     known = [(i.name, i.manifest) for i in inputs if i.manifest]
     tokenizers = [(name, one.tokenizer) for name, one in known if one.tokenizer.get("sha256")]
-    for name, tokenizer in tokenizers:
-        first_name, first = tokenizers[0]
-        if tokenizer["sha256"] != first["sha256"]:
-            raise UsageError(
-                f"{first_name} was made with the tokenizer {_described(first)}, {name} with "
-                f"{_described(tokenizer)}: their ids mean different things; encode one again"
-            )
+    check_tokenizers(tokenizers)
     widest = max((dataset.dtype for dataset in inputs), key=lambda dtype: dtype.itemsize)
     for dataset in inputs:
         if dataset.dtype != widest:
@@ -379,11 +374,6 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
         _log.warning(
             "no manifest names the tokenizer of %s%s, so it was not checked", unknown[0], more
         )
-
-
-def _described(tokenizer: dict[str, Any]) -> str:
-    name, eod = tokenizer.get("name", "unknown"), tokenizer.get("eod_id")
-    return f"{name} ({tokenizer['sha256'][:12]}, EOD {eod})"
 
 
 def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Manifest:

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
+from tokpack.dataset import check_tokenizers
 from tokpack.display import drawn
 from tokpack.errors import UsageError, option
 from tokpack.samples.batch import SampleDataset
-from tokpack.samples.blend.datasets import check_tokenizers
 from tokpack.samples.blend.spec import check_schedule, check_weights
 from tokpack.samples.cache import identify
 from tokpack.samples.megatron.orders import megatron_blend

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tokpack.dataset import MMapIndexedDataset, bin_path, idx_path, prefix_of
+from tokpack.dataset import (
+    MMapIndexedDataset,
+    bin_path,
+    check_tokenizers,
+    idx_path,
+    prefix_of,
+)
 from tokpack.dataset.manifest import checksum_of
-from tokpack.errors import InputError, UsageError
+from tokpack.errors import InputError
 from tokpack.samples.cache import versioned
 from tokpack.samples.tracks import check_labels
 from tokpack.storage.disk import no_dataset
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokpack.samples.blend.spec import BlendSpec
 
@@ -114,28 +120,6 @@ def _check_unchanged(
                 f"{source}: {dataset.path_prefix} has changed since the blend was saved ({what} "
                 f"{now}, then {then}): restore the old data, or make the blend again"
             )
-
-
-def check_tokenizers(named: Iterable[tuple[str, Mapping[str, Any] | None]]) -> None:
-    """Raise UsageError if the manifests of the datasets, given by name, have different
-    tokenizers.
-    """
-    first: tuple[str, Mapping[str, Any]] | None = None
-    for prefix, tokenizer in named:
-        if tokenizer is None or tokenizer.get("sha256") is None:
-            continue
-        first = first or (prefix, tokenizer)
-        if tokenizer["sha256"] != first[1]["sha256"]:
-            raise UsageError(
-                f"{first[0]} and {prefix} were made with different tokenizers, "
-                f"{_described(first[1])} and {_described(tokenizer)}: ids of one mean nothing in "
-                "the other; encode one of them again"
-            )
-
-
-def _described(tokenizer: Mapping[str, Any]) -> str:
-    digest, eod = str(tokenizer.get("sha256"))[:12], tokenizer.get("eod_id")
-    return f"{tokenizer.get('name')} (sha256 {digest}, EOD {eod})"
 
 
 def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
