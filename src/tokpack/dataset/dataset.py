@@ -287,8 +287,7 @@ class MMapIndexedDataset(Sequences):
     @property
     def on_store(self) -> bool:
         """Whether some of its tokens are on a store."""
-        records = self.records if self.view is None else self.view.base.records
-        return is_url(self._prefix) or any(is_url(record.prefix) for record in records)
+        return is_url(self._prefix) or any(is_url(one.prefix) for one in self.under.records)
 
     @property
     def path_prefix(self) -> str:
@@ -318,6 +317,11 @@ class MMapIndexedDataset(Sequences):
         """The index of a view, or None for any other dataset."""
         only = self._shards.only
         return only.index if only is not None and isinstance(only.index, ViewIndex) else None
+
+    @property
+    def under(self) -> Shards:
+        """The shards that have its documents: for a view those of the datasets that it lists."""
+        return self._shards if self.view is None else self.view.base
 
     @property
     def documents(self) -> int:
@@ -378,7 +382,7 @@ class MMapIndexedDataset(Sequences):
             )
         if manifest.pairs:
             return True
-        records = self.records if self.view is None else self.view.base.records
+        records = self.under.records
         if not records:
             return has_table(self._prefix) and DocumentTable(self._prefix).in_pairs
         parts = [MMapIndexedDataset(piece_prefix(self._prefix, record)) for record in records]

@@ -380,15 +380,15 @@ def _files(dataset: MMapIndexedDataset) -> dict[str, int]:
     if manifest:
         paths += [table_path(prefix)] if manifest.table else []
         paths += [dropped_path(prefix)] if manifest.dropped else []
-    if not dataset.records and dataset.view is None:
+    if not dataset.under.records:
         paths[2:2] = [track_path(prefix, name) for name in dataset.tracks]
     sizes = {path: file.size for path in paths if (file := identity(path))}
+    records = dataset.under.records
     if dataset.view is not None:
-        records = dataset.view.base.records
         sizes[selection_path(prefix)] = dataset.view.numbers.nbytes + HEADER_BYTES
         sizes[f"{counted(len(records), 'dataset')} that it selects from"] = sum(
             one.bin_bytes + one.idx_bytes for one in records
         )
-    elif records := dataset.records:
+    elif records:
         sizes[f"{len(records)} pieces"] = sum(one.bin_bytes + one.idx_bytes for one in records)
     return sizes

@@ -210,7 +210,7 @@ def verify(
     bytes_read = 0
     with MMapIndexedDataset(prefix) as dataset:
         view = dataset.view
-        records = _records(dataset)
+        records = dataset.under.records
         tokens = sum(record.tokens for record in records) or dataset.token_count
         stage = ProgressStage(progress, "verify", tokens * dataset.dtype.itemsize)
         if view is not None:
@@ -220,7 +220,7 @@ def verify(
             if dataset.manifest:
                 _check_sums(dataset.manifest, manifest_path(dataset.path_prefix))
         found = (
-            (_look_at(dataset, number, shard, request, stage) for number, shard in _shards(dataset))
+            (_look_at(dataset, n, shard, request, stage) for n, shard in enumerate(dataset.under))
             if tasks is None
             else _found_by(tasks, dataset, request)
         )
@@ -261,21 +261,11 @@ class _Request:
         return _Request(self.quick, size, after if self.after is None else self.after, before)
 
 
-def _records(dataset: MMapIndexedDataset) -> tuple[ShardRecord, ...]:
-    """The records of the datasets that a virtual one or a view is made of; none for any other."""
-    return dataset.records if dataset.view is None else dataset.view.base.records
-
-
-def _shards(dataset: MMapIndexedDataset) -> Iterator[tuple[int, Shard]]:
-    """The shards to be checked, each opened when its turn comes, with their numbers."""
-    return enumerate(dataset.shards() if dataset.view is None else dataset.view.base)
-
-
 def _look_at(
     dataset: MMapIndexedDataset, number: int, shard: Shard, request: _Request, stage: ProgressStage
 ) -> tuple[dict[str, str], int]:
     """Check a shard: why each of CHECKS was not made, and how many bytes were read."""
-    records = _records(dataset)
+    records = dataset.under.records
     record = records[number] if records else None
     try:
         if record is not None:
@@ -297,7 +287,7 @@ def _found_by(
 ) -> Iterator[tuple[dict[str, str], int]]:
     """What ``_look_at`` returns for each shard, or raises, from a task for each."""
     prefix = everywhere(dataset.path_prefix)
-    pieces, sizes = zip(*pieces_of(prefix, _records(dataset)), strict=True)
+    pieces, sizes = zip(*pieces_of(prefix, dataset.under.records), strict=True)
     tasks = []
     for number, files in enumerate(files_of(pieces)):
         facts = {"prefix": prefix, "number": number, "request": asdict(request)}
@@ -319,8 +309,7 @@ def verify_task(task: Task, progress: Show) -> None:
             with MMapIndexedDataset(facts["prefix"]) as dataset:
                 stage = ProgressStage(progress, "verify", task.size)
                 request, wanted = _Request(**facts["request"]), facts["number"]
-                view = dataset.view
-                shard = dataset.shard(wanted) if view is None else view.base.open(wanted)
+                shard = dataset.under.open(wanted)
                 unchecked, size = _look_at(dataset, wanted, shard, request, stage)
                 found = {"unchecked": unchecked, "size": size}
         except (FormatError, InputError) as error:

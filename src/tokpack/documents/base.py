@@ -17,7 +17,7 @@ from tokpack.dataset import (
     read_tracks,
     shard_fingerprint,
 )
-from tokpack.dataset.format import bin_path, starts_of
+from tokpack.dataset.format import bin_path, document_ends, starts_of
 from tokpack.dataset.manifest import TRAINED_TRACKS, Manifest, ShardRecord
 from tokpack.dataset.mapped import scan
 from tokpack.dataset.merge import InputShard, MergeInput, check_same
@@ -109,10 +109,9 @@ class Base:
 
 def _merge_input(dataset: MMapIndexedDataset) -> MergeInput:
     """A dataset as the shards that have its documents, each with its full prefix."""
-    prefix, view = dataset.path_prefix, dataset.view
-    records = dataset.records if view is None else view.base.records
+    prefix, records = dataset.path_prefix, dataset.under.records
     shards = []
-    for number, shard in enumerate(dataset.shards() if view is None else view.base):
+    for number, shard in enumerate(dataset.under):
         if records and records[number].fingerprint:
             record = replace(records[number], prefix=piece_prefix(prefix, records[number]))
         else:
@@ -131,24 +130,24 @@ RUN_BYTES = 1 << 21  # fits into the cache of a core
 
 def scan_documents(
     dataset: MMapIndexedDataset,
-    ends: Int64s,
     look: Callable[[int, Ids, Int64s], Result],
+    on_bytes: Callable[[int], None],
     *,
     threads: int = 0,
     tracks: Sequence[str] = (),
     sums: dict[str, str] | None = None,
-) -> Generator[tuple[int, Result], None, None]:
+) -> Generator[Result]:
     """The results of ``look(first, tokens, spans)`` for runs of documents, called in threads.
 
-    ``ends`` are the tokens before each document, and of all at the end: int64 [documents + 1]. A
-    run is whole documents of about RUN_BYTES together, or one longer document. ``first`` is the
+    A run is whole documents of about RUN_BYTES together, or one longer document. ``first`` is the
     number of its first document; document i of the run has the tokens [spans[i, 0], spans[i, 1]),
     in a dtype of ``plain_ids``. With ``tracks`` that say what is trained, there are only trained
     tokens. Checksums of .bin files that are in no manifest are written to ``sums``, by prefix.
-    Yields, in order, the bytes of a run and its result; documents without tokens at the end of a
-    shard may be in no run. InputError if a file cannot be read or is replaced.
+    ``on_bytes`` is told the bytes of each run before its result comes, in order; documents without
+    tokens at the end of a shard may be in no run. InputError if a file cannot be read or is
+    replaced.
     """
-    first = 0
+    first, ends = 0, document_ends(dataset.sizes, dataset.doc_idx)
     for shard in dataset.shards():
         stop = first + shard.index.header.entries - 1
         bounds = ends[first : stop + 1] - ends[first]
@@ -158,7 +157,8 @@ def scan_documents(
         for block, result in runs:
             if blocks is not None:
                 blocks.add(block.data)
-            yield len(block), result
+            on_bytes(len(block))
+            yield result
         shard.check_current("read")
         if blocks is not None and sums is not None:
             sums[shard.prefix] = checksum_of_sums(blocks.finish())

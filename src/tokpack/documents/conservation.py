@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.dataset import MMapIndexedDataset, Origins
-from tokpack.dataset.format import document_ends
 from tokpack.dataset.spelling import find_tokenizer
 from tokpack.dataset.table import has_table, token_digests
 from tokpack.documents.base import scan_documents
@@ -280,9 +279,8 @@ def compare_with_inputs(
     def look(first: int, tokens: npt.NDArray[Any], spans: npt.NDArray[np.int64]) -> None:
         digests[first : first + len(spans)] = _digests(tokens, spans)
 
-    ends = document_ends(dataset.sizes, dataset.doc_idx)
-    for size, _ in scan_documents(dataset, ends, look, threads=workers):
-        stage.add(size)
+    for _ in scan_documents(dataset, look, stage.add, threads=workers):
+        pass
     return _compared(dataset, read, digests)
 
 

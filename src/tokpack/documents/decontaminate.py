@@ -13,7 +13,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokpack import _core
-from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset, check_tokenizers
 from tokpack.dataset.format import document_ends, prefix_of, prefixes_of
 from tokpack.dataset.outputs import NewFiles, dataset_files
 from tokpack.dataset.results import (
@@ -308,19 +308,6 @@ def _is_inside(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> bool:
     return bool((windows == part).all(axis=1).any())
 
 
-def check_tokenizers(datasets: Sequence[MMapIndexedDataset], advice: str) -> None:
-    """Raise UsageError if datasets were made with different tokenizers, by their manifests."""
-    named = [(one.path_prefix, one.tokenizer) for one in datasets]
-    tokenizers = [(prefix, one) for prefix, one in named if one is not None and one.get("sha256")]
-    for prefix, tokenizer in tokenizers:
-        first, other = tokenizers[0]
-        if tokenizer["sha256"] != other["sha256"]:
-            raise UsageError(
-                f"{prefix}: made with the tokenizer {tokenizer.get('name')}, {first} with "
-                f"{other.get('name')}: their ids mean different things; {advice}"
-            )
-
-
 def _add_source(result: EvaluationSet, source: Source, keys: Sequence[str]) -> None:
     """Add the texts of a file, as encode reads them. InputError for a bad record."""
     result.names.append(source.name)
@@ -350,7 +337,8 @@ def _add_dataset(result: EvaluationSet, name: str, like: MMapIndexedDataset) -> 
     """Add the documents of a dataset. UsageError if it is of another tokenizer than ``like``."""
     result.names.append(prefix_of(name))
     with MMapIndexedDataset(name, verify=True) as dataset:
-        check_tokenizers([dataset, like], "name the texts in place of the evaluation set's dataset")
+        named = [(one.path_prefix, one.tokenizer) for one in (like, dataset)]
+        check_tokenizers(named, "name the texts in place of the evaluation set's dataset")
         frame = dataset.manifest.frame if dataset.manifest else None
         before, behind = map(len, frame or ([], []))
         for document in range(dataset.documents):
@@ -467,12 +455,13 @@ def decontaminate(
                 files = stack.enter_context(view).files
             else:
                 inner = [file for one in datasets for file in dataset_files(one.path_prefix)]
-                named = [(path, NAMED_TABLE)]
-                files = NewFiles(named, [*inner, *read_sets], overwrite=overwrite)
+                outputs = [(path, NAMED_TABLE)]
+                files = NewFiles(outputs, [*inner, *read_sets], overwrite=overwrite)
                 stack.enter_context(files)
         for dataset in datasets:
             dataset.validate()
-        check_tokenizers(datasets, "compare those of each tokenizer by themselves")
+        named = [(one.path_prefix, one.tokenizer) for one in datasets]
+        check_tokenizers(named, "compare those of each tokenizer by themselves")
         asked: dict[str, Any] = {"sets": sets, "keys": keys, "unit": unit}
         asked |= {"ngram": ngram, "shortest": shortest, "tokenizer": tokenizer}
         evaluation, known = _evaluation(datasets[0], **asked)
@@ -543,26 +532,23 @@ def phrases_task(task: Task, threads: int, progress: Show) -> None:
                 "those on the machine that started the command"
             )
         stage, sums = ProgressStage(progress, "phrases", task.size), dict[str, str]()
-        ends = document_ends(dataset.sizes, dataset.doc_idx)
-        found = [np.zeros((0, 4), np.int64)]
-        core = evaluation.phrases().core
-        for size, matches in _matches(dataset, ends, evaluation.unit, core, threads, sums):
-            stage.add(size)
-            found.append(matches)
+        unit, core = evaluation.unit, evaluation.phrases().core
+        runs = _matches(dataset, unit, core, stage.add, threads, sums)
+        found = [np.zeros((0, 4), np.int64), *runs]
         new.finish({"sum": sums.get(dataset.path_prefix, "")}, [np.concatenate(found)])
 
 
 def _matches(  # noqa: PLR0917
     dataset: MMapIndexedDataset,
-    ends: Int64s,
     unit: Unit,
     core: _core.Phrases,
+    on_bytes: Callable[[int], None],
     threads: int,
     sums: dict[str, str] | None,
-) -> Iterator[tuple[int, Int64s]]:
-    """The places of phrases in runs of documents, as of ``Unit.find``, and the bytes of each run.
+) -> Iterator[Int64s]:
+    """The places of phrases in runs of documents, as of ``Unit.find``.
 
-    ``sums`` are those of ``scan_documents``.
+    ``on_bytes`` and ``sums`` are those of ``scan_documents``.
     """
 
     def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> Int64s:
@@ -570,14 +556,7 @@ def _matches(  # noqa: PLR0917
         matches[:, 0] += first
         return matches
 
-    return scan_documents(dataset, ends, look, threads=threads, sums=sums)
-
-
-def _told(runs: Iterable[tuple[int, Int64s]], stage: ProgressStage) -> Iterator[Int64s]:
-    """The matches of runs, which are told to ``stage``."""
-    for size, matches in runs:
-        stage.add(size)
-        yield matches
+    return scan_documents(dataset, look, on_bytes, threads=threads, sums=sums)
 
 
 def _checked(unit: str, ngram: int, shortest: int, common: float | str) -> float:
@@ -653,8 +632,7 @@ class _Search:
         stage = ProgressStage(progress, "decontaminate", size)
         for dataset, ends in zip(self._datasets, self._ends, strict=True):
             unit, core = self._evaluation.unit, self._phrases.core
-            runs = _matches(dataset, ends, unit, core, threads, sums)
-            self._add(ends, _told(runs, stage))
+            self._add(ends, _matches(dataset, unit, core, stage.add, threads, sums))
 
     def run_by(self, run: RunTasks, asked: Mapping[str, Any], sums: dict[str, str] | None) -> None:
         """Let tasks read all shards; ``asked`` is what they need to read the evaluation sets."""

@@ -47,7 +47,6 @@ def token_hashes(
     dataset: MMapIndexedDataset,
     out: Keys,
     *,
-    ends: Int64s | None = None,
     threads: int,
     on_bytes: Callable[[int], None],
     sums: dict[str, str],
@@ -56,8 +55,7 @@ def token_hashes(
 
     If ``out`` is [documents, 1] only the upper halves are written. Tokens are hashed as int32,
     little endian, whatever the dtype of the dataset. The hashes are read from the table of its
-    documents, if there is one; otherwise ``ends`` are the tokens before each document, which are
-    counted if not given. ``on_bytes`` is told how many bytes are done, ``sums`` are those of
+    documents, if there is one. ``on_bytes`` is told how many bytes are done, ``sums`` are those of
     ``scan_documents``.
     """
     width = out.shape[1]
@@ -71,14 +69,12 @@ def token_hashes(
             out[:] = base[table.numbers]
         on_bytes(dataset.token_count * dataset.dtype.itemsize)
         return
-    if ends is None:
-        ends = document_ends(dataset.sizes, dataset.doc_idx)
 
     def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> None:
         out[first : first + len(spans)] = _halves(token_digests(tokens, spans))[:, :width]
 
-    for size, _ in scan_documents(dataset, ends, look, threads=threads, sums=sums):
-        on_bytes(size)
+    for _ in scan_documents(dataset, look, on_bytes, threads=threads, sums=sums):
+        pass
 
 
 def pairs_of_parts(keys: Keys, *, neighbours: bool, threads: int) -> Iterator[Int64s]:
@@ -142,10 +138,9 @@ def band_hashes(
                 tokens, spans[here[which] - first], rules["ngram"], rules["bands"], rows
             ).T
 
-    ends = document_ends(dataset.sizes, dataset.doc_idx)
     tracks = trained_tracks(dataset) if rules["on"] == "trained" else ()
-    for size, _ in scan_documents(dataset, ends, look, threads=threads, tracks=tracks):
-        on_bytes(size)
+    for _ in scan_documents(dataset, look, on_bytes, threads=threads, tracks=tracks):
+        pass
 
 
 def have_trained(dataset: MMapIndexedDataset) -> npt.NDArray[np.bool_]:
