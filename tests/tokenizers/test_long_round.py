@@ -20,7 +20,9 @@ def test_a_short_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "BYTES_OF_CORPUS", 1 << 18)
     subject = ids.beside_hugging_face(load_tokenizer(save(tmp_path, tiny())))
     assert ids.family("tiny", [subject], 5, 40_000, math.inf) >= 40_000
-    assert ids.family("tiny", [subject], 5, 40_000, 0) == 0
+    assert (
+        4000 <= ids.family("tiny", [subject], 5, 4000, 0) < 40_000
+    )  # one batch, whatever the time
     library = subject.references["text"]["tokenizers"]
     subject.references = {"text": {"other": lambda documents: [*library(documents)[:-1], [7]]}}
     with pytest.raises(AssertionError, match=r"tiny, seed 5, batch 0, .*not the ids of other"):

@@ -15,6 +15,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from support.families import families
 from support.sentencepiece_tools import CONVERTED, named_rules, trained, unigram_json
 from support.split_patterns import PRE_TOKENIZERS, byte_level
 from support.tiny_tokenizers import ALPHABET
@@ -129,8 +130,11 @@ def metaspace_bpe(make: Maker) -> Node:
     )
     forms: list[list[Node]] = [[_PREPEND, _REPLACE], [_REPLACE, _PREPEND], [_REPLACE], [], []]
     steps = rng.choice(forms)
-    if make.maybe(0.03):
-        steps = [*steps, *_normalizers(make)]
+    if make.maybe(0.3):
+        more = _normalizers(make)
+        steps = [*more, *steps] if make.maybe(0.8) else [*steps, *more]
+    if make.maybe(0.05):
+        steps = families()["SeamlessM4T"].normalizer["normalizers"]  # type: ignore[index]
     split = {
         "type": "Split",
         "pattern": {"String": " "},
@@ -139,6 +143,9 @@ def metaspace_bpe(make: Maker) -> Node:
         ),
         "invert": make.maybe(0.02),
     }
+    gone = [step["pattern"] for step in steps if step["type"] == "Replace"]
+    if gone and make.maybe(0.3):
+        split["pattern"] = rng.choice(gone)
     choices: list[list[Node]] = [[], [], [split], [_metaspace(make)]]
     cuts = rng.choice(choices if steps else [[_metaspace(make)]])
     pre_tokenizer = _nested(rng, cuts, "pretokenizers") if cuts else None
@@ -211,9 +218,14 @@ def unigram(make: Maker) -> Node:
         cuts[0]["split"] = True
     if make.maybe(0.25):
         cuts.insert(0, {"type": "WhitespaceSplit"})
+    decoder = cuts[-1]
+    if make.maybe(0.1):  # as Helium
+        steps = [*steps, _REPLACE]
+        pattern, behavior = {"String": make.word(1)}, rng.choice(["Contiguous", "Isolated"])
+        cuts = [{"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}]
     pre_tokenizer = _nested(rng, cuts, "pretokenizers")
     normalizer = _nested(rng, [step for step in steps if step], "normalizers")
-    return make.definition(model, normalizer, pre_tokenizer, cuts[-1])
+    return make.definition(model, normalizer, pre_tokenizer, decoder)
 
 
 def _some_cuts(make: Maker, *, of_bytes: bool) -> Any:
@@ -296,6 +308,21 @@ def wordpiece(make: Maker) -> Node:
     if make.maybe(0.2):
         model = {"type": "WordLevel", "vocab": model["vocab"], "unk_token": "[UNK]"}
     return make.definition(model, normalizer, cuts, decoder)
+
+
+def pipeline(make: Maker, model: Node) -> Node:
+    """Steps and added tokens in any order around a real model, of bytes or not."""
+    of_bytes = (
+        model["type"] == "BPE" and ALPHABET[0] in model["vocab"] and "<0x41>" not in model["vocab"]
+    )
+    steps = [] if make.maybe(0.2) else _normalizers(make)
+    if model["type"] == "BPE" and not of_bytes and make.maybe(0.6):
+        steps.append(_REPLACE)
+    normalizer = _nested(make.rng, steps, "normalizers")
+    cuts = _some_cuts(make, of_bytes=of_bytes)
+    if _REPLACE in steps and make.maybe(0.5):
+        cuts = None
+    return make.definition(model, normalizer, cuts, None)
 
 
 _KINDS = (byte_level_bpe, prefixed_bpe, metaspace_bpe, unigram, wordpiece)

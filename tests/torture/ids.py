@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -38,6 +39,8 @@ from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.patterns import pre_tokenizer_of
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 from torture import texts
+from torture.definitions import pipeline
+from torture.made_up import Maker
 
 REAL = SHARED / "tokenizers"
 MODERN = REAL / "modern"
@@ -178,6 +181,31 @@ def converted_bpe(folder: Path) -> list[Subject]:
     return [of_json(json.dumps({**made, **form}), folder) for form in forms]
 
 
+def pipelines(folder: Path) -> list[Subject]:
+    """Made up steps and added tokens around real vocabularies; those that the core encodes."""
+    gpt2 = load_tokenizer(**GPT2)
+    assert isinstance(gpt2, NativeTokenizer)
+    model_of = [
+        to_json(gpt2.spec, {"type": "ByteLevel"}).decode(),
+        str(hugging_face((MODERN / "mistral-v1.model").read_bytes()).to_str()),
+        unigram_json(learned(_UNIGRAMS[0]), "T5"),
+        json.dumps(trained_wordpiece(lowercase=True, texts=tuple(texts.real()), size=20_000)),
+    ]
+    models = [json.loads(text)["model"] for text in model_of]
+    made: list[Subject] = []
+    for seed in itertools.count():
+        if len(made) == _PIPELINES:
+            return made
+        make = Maker(random.Random(seed))
+        path = folder / f"{seed}.json"
+        path.write_text(json.dumps(pipeline(make, make.rng.choice(models))), encoding="utf-8")
+        tokenizer = load_tokenizer(path)
+        if tokenizer.native:
+            made.append(beside_hugging_face(tokenizer))
+    raise AssertionError
+
+
+_PIPELINES = 60
 _FLAGS = {"single_word": False, "lstrip": False, "rstrip": False}
 _UNIGRAMS = ("folding unigram", "byte unigram", "nfkc unigram")
 _BPES = [name for name, options in MODELS.items() if options["model_type"] == "bpe"]
@@ -208,13 +236,16 @@ def families(folder: Path) -> dict[str, Callable[[], list[Subject]]]:
             *(of_json(unigram_json(learned(_UNIGRAMS[0]), form), folder) for form in CONVERTED),
             *(of_json(unigram_json(learned(name), "T5"), folder) for name in _UNIGRAMS[1:]),
         ],
+        "pipelines": lambda: pipelines(folder),
     }
 
 
 def family(name: str, subjects: list[Subject], seed: int, size: int, until: float) -> int:
-    """Compare about ``size`` bytes, or what time allows; returns how many. AssertionError."""
+    """Compare about ``size`` bytes, or what time allows, but a batch at least; returns how many
+    bytes. AssertionError.
+    """
     done = number = 0
-    while done < size and time.monotonic() < until:
+    while number == 0 or (done < size and time.monotonic() < until):
         rng = random.Random(f"{seed} {name} {number}")
         subject = rng.choice(subjects)
         mode, level = rng.choice(sorted(subject.references)), rng.choice(LEVELS)
@@ -235,15 +266,20 @@ def family(name: str, subjects: list[Subject], seed: int, size: int, until: floa
 
 
 def run(seed: int, megabytes: float, minutes: float, only: list[str], folder: Path) -> None:
-    """All families, each with a fair share of the time that is left."""
+    """All families, each each with its share of what time is left once it is made."""
     chosen = {name: make for name, make in families(folder).items() if name in only or not only}
     end = time.monotonic() + 60 * minutes
     for number, (name, make) in enumerate(chosen.items()):
+        subjects = make()
         began = time.monotonic()
-        until = began + max(0.0, end - began) / (len(chosen) - number)
-        done = family(name, make(), seed, int(megabytes * 1e6), until)
+        until = began + (end - began) / (len(chosen) - number)
+        done = family(name, subjects, seed, int(megabytes * 1e6), until)
         seconds = time.monotonic() - began
-        print(f"ids: {name}: {done / 1e6:.1f} MB alike, seed {seed}, {seconds:.0f} s", flush=True)
+        short = "" if done >= megabytes * 1e6 else f" of {megabytes:.1f}: the time was up"
+        print(
+            f"ids: {name}: {done / 1e6:.1f} MB alike{short}, seed {seed}, {seconds:.0f} s",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -251,7 +287,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--megabytes", type=float, default=200, help="of text for each family")
-    parser.add_argument("--minutes", type=float, default=90, help="the most that all of it takes")
+    parser.add_argument("--minutes", type=float, default=90, help="for all of it")
     parser.add_argument("--family", action="append", default=[], help="only this one")
     args = parser.parse_args()
     if not REAL.is_dir():
