@@ -52,10 +52,7 @@ LEARNED = {
 PAGE = common.ROOT / "docs" / "tokenizers.md"
 BEGIN, END = "<!-- families: made by benchmarks/families.py --page -->\n", "<!-- end -->\n"
 # Why a family is slow, for the page.
-_ONE_WORD = "each document is merged as one word, since nothing cuts it once spaces are U+2581"
 WHY = {
-    "ChatGLM 3": _ONE_WORD,
-    "SigLIP 2's text encoder": _ONE_WORD,
     "K-EXAONE": "its words are phrases, most of them new, and most of the time is merging",
 }
 

@@ -189,10 +189,11 @@ class MetaspaceBinding : public EncoderBinding {
   using EncoderBinding::EncoderBinding;
 
   // `model` has all but what both kinds of models say in the same words.
-  void make(MetaspaceModel model, const Vocab& vocab, const std::string& prefix,
-            const std::vector<AddedTuple>& added, const std::string& special_tokens,
-            std::size_t cache_bytes, const std::string& level) {
+  void make(MetaspaceModel model, const Vocab& vocab, const std::vector<NormalizerTuple>& steps,
+            const std::string& prefix, const std::vector<AddedTuple>& added,
+            const std::string& special_tokens, std::size_t cache_bytes, const std::string& level) {
     model.tokens = fold(vocab);
+    model.steps = parse_steps(steps);
     model.prefix = parse_prefix(prefix);
     model.encode_specials = encodes_specials(special_tokens);
     std::size_t vocab_size = 0;
@@ -207,7 +208,8 @@ class MetaspaceBpeBinding final : public MetaspaceBinding {
  public:
   MetaspaceBpeBinding(const Vocab& vocab, const MergeRows& merges,
                       std::vector<std::uint32_t> byte_ids, std::uint32_t unknown, bool fuse_unknown,
-                      bool ignore_merges, bool normalizes, bool prepends, const std::string& prefix,
+                      bool ignore_merges, bool normalizes, bool prepends,
+                      const std::vector<NormalizerTuple>& steps, const std::string& prefix,
                       bool cuts_at_spaces, const std::vector<AddedTuple>& added,
                       const std::string& special_tokens, const std::string& dtype,
                       std::size_t cache_bytes, const std::string& level)
@@ -230,7 +232,7 @@ class MetaspaceBpeBinding final : public MetaspaceBinding {
     model.normalizes = normalizes;
     model.prepends = prepends;
     model.cuts_at_spaces = cuts_at_spaces;
-    make(std::move(model), vocab, prefix, added, special_tokens, cache_bytes, level);
+    make(std::move(model), vocab, steps, prefix, added, special_tokens, cache_bytes, level);
   }
 };
 
@@ -247,10 +249,9 @@ class MetaspaceUnigramBinding final : public MetaspaceBinding {
     model.scores = parse_scores(vocab, std::move(scores), std::move(byte_ids), unknown);
     model.unknown = unknown;
     model.fuse_unknown = model.scores->byte_ids.empty();
-    model.steps = parse_steps(steps);
     model.splits_white_space = splits_white_space;
     model.cuts_at_spaces = true;
-    make(std::move(model), vocab, prefix, added, special_tokens, cache_bytes, level);
+    make(std::move(model), vocab, steps, prefix, added, special_tokens, cache_bytes, level);
   }
 };
 
@@ -452,13 +453,15 @@ void bind_bpe(py::module_& module) {
            py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
   py::class_<MetaspaceBpeBinding, EncoderBinding>(module, "MetaspaceBPE")
       .def(py::init<const Vocab&, const MergeRows&, std::vector<std::uint32_t>, std::uint32_t, bool,
-                    bool, bool, bool, const std::string&, bool, const std::vector<AddedTuple>&,
-                    const std::string&, const std::string&, std::size_t, const std::string&>(),
+                    bool, bool, bool, const std::vector<NormalizerTuple>&, const std::string&, bool,
+                    const std::vector<AddedTuple>&, const std::string&, const std::string&,
+                    std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("byte_ids"),
            py::arg("unknown"), py::arg("fuse_unknown"), py::arg("ignore_merges"),
-           py::arg("normalizes"), py::arg("prepends"), py::arg("prefix"), py::arg("cuts_at_spaces"),
-           py::arg("added"), py::arg("special_tokens"), py::arg("dtype") = "uint16",
-           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
+           py::arg("normalizes"), py::arg("prepends"), py::arg("steps"), py::arg("prefix"),
+           py::arg("cuts_at_spaces"), py::arg("added"), py::arg("special_tokens"),
+           py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{64} << 20,
+           py::arg("level") = "auto");
   py::class_<MetaspaceUnigramBinding, EncoderBinding>(module, "MetaspaceUnigram")
       .def(py::init<const Vocab&, std::vector<double>, std::vector<std::uint32_t>, std::uint32_t,
                     const std::vector<NormalizerTuple>&, bool, const std::string&,

@@ -121,6 +121,7 @@ class _AddedOptions(_EncoderOptions):
     special_tokens: Literal["text", "encode"]  # what a special token inside a document becomes
 
 class _MetaspaceOptions(_AddedOptions):
+    steps: NormalizerSteps
     prefix: Literal["never", "first", "always"]  # which texts between added tokens get a space
 
 class AnyEncoder:
@@ -186,7 +187,6 @@ class MetaspaceUnigram(AnyEncoder):
         scores: Sequence[float],  # of the first ids
         byte_ids: Sequence[int],  # of the 256 bytes; none without byte fallback
         unknown: int,  # the id of a run of unknown characters, without byte fallback
-        steps: NormalizerSteps,
         splits_white_space: bool,  # it is removed; each word between gets a space in front
         **options: Unpack[_MetaspaceOptions],
     ) -> None: ...

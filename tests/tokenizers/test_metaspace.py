@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import strategies as st
+from support.families import families
 from support.sentencepiece_tools import HOSTILE, hugging_face, mistral, sentencepiece
 from support.tiny_tokenizers import added, any_vocabulary, save, some_added, with_ids
 from support.tokenizers_twin import (
@@ -29,12 +30,18 @@ SPACE = "\u2581"
 REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 PREPEND = {"type": "Prepend", "prepend": SPACE}
 LLAMA = {"type": "Sequence", "normalizers": [PREPEND, REPLACE]}
+RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": SPACE}
+STRIP = {"type": "Strip", "strip_left": False, "strip_right": True}
 GEMMA_SPLIT = {
     "type": "Split",
     "pattern": {"String": " "},
     "behavior": "MergedWithPrevious",
     "invert": False,
 }
+
+
+def replaced(text: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": text}, "content": content}
 
 
 def metaspace(scheme: str, split: bool | None = None, **more: Any) -> dict[str, Any]:
@@ -62,6 +69,22 @@ FORMS: dict[str, tuple[Any, Any]] = {
         None,
     ),
     "NFKC and metaspace": ({"type": "NFKC"}, metaspace("always", True)),
+    **{
+        f"{name}'s": (families()[name].normalizer, families()[name].pre_tokenizer)
+        for name in ("ChatGLM 3", "SigLIP 2's text encoder", "SeamlessM4T")
+    },
+    "NFKC, runs and first": (
+        {"type": "Sequence", "normalizers": [{"type": "NFKC"}, RUNS, STRIP]},
+        metaspace("first", True),
+    ),
+    "replaced by what is cut at": (
+        {"type": "Sequence", "normalizers": [REPLACE, replaced("a", " ")]},
+        GEMMA_SPLIT,
+    ),
+    "put together by what is removed": (
+        {"type": "Sequence", "normalizers": [replaced("ab", "_"), replaced("_", ""), REPLACE]},
+        {**GEMMA_SPLIT, "pattern": {"String": "ab"}},
+    ),
     "replace and digits": (REPLACE, {"type": "Digits", "individual_digits": True}),
     "metaspace and others": (None, CUTS["Metaspace and others"]),
     "others and metaspace": (None, CUTS["others and Metaspace"]),
@@ -134,8 +157,13 @@ FLAGGED = [
 ]
 
 
+# With these an added token that is normalized is left to the library.
+PLAIN = ("SeamlessM4T's", "NFKC, runs and first", "replaced by what is cut at")
+
+
 def some(form: str = "llama", **model: Any) -> dict[str, Any]:
-    return definition("<0x>ab", MERGES, FORMS[form], FLAGGED, **model)
+    tokens = [token for token in FLAGGED if not (form in PLAIN and token["normalized"])]
+    return definition("<0x>ab", MERGES, FORMS[form], tokens, **model)
 
 
 def twin(folder: Path, written: dict[str, Any]) -> Twin:
@@ -244,30 +272,46 @@ def test_a_long_word(tmp_path: Path) -> None:
     both.compare([word], modes=["text"])
 
 
+# What is merged word by word, since texts cannot be cut elsewhere with the same ids.
+BY_WORDS: dict[str, dict[str, Any]] = {
+    "suffix": some(end_of_word_suffix="</w>", merges=[]),
+    "ignore_merges of words": some("first, True", ignore_merges=True),
+    "a byte is missing": definition(
+        "a", [], FORMS["llama"], vocab={"<unk>": 0, "a": 1, "<0x00>": 2}
+    ),
+    "a byte that is merged": definition("a", [("a", "<0xC3>")], FORMS["llama"]),
+    "an unknown token that is text": some(byte_fallback=False, unk_token="a"),
+    "no space": definition("a", [], FORMS["first, True"], byte_fallback=False),
+    "another mark": {
+        **some("first, True"),
+        "pre_tokenizer": metaspace("first", replacement="_"),
+    },
+}
+
+
+@pytest.mark.parametrize("case", BY_WORDS)
+def test_words(tmp_path: Path, case: str) -> None:
+    both = twin(tmp_path, BY_WORDS[case])
+    assert both.tokenizer.spec.encoder == "WordBPE"
+    both.compare([*made_of(PIECES, 200, case), *HOSTILE])
+
+
+def test_flags_of_normalized_tokens(tmp_path: Path) -> None:
+    tokens = [added("<x>", 0, normalized=True, lstrip=True), added("b", 0, normalized=True)]
+    written = definition("a", [], FORMS["llama"], tokens)
+    twin(tmp_path, written).compare(made_of(PIECES, 200, "flags"))
+
+
+def test_two_prefixes(tmp_path: Path) -> None:
+    normalizer = {**LLAMA, "normalizers": [PREPEND, *LLAMA["normalizers"]]}
+    twin(tmp_path, {**some(), "normalizer": normalizer}).compare(made_of(PIECES, 200, "two"))
+
+
 # What is not native.
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "suffix": (some(end_of_word_suffix="</w>", merges=[]), "'end_of_word_suffix'"),
-    "ignore_merges of words": (some("first, True", ignore_merges=True), "cuts texts into words"),
-    "a byte is missing": (
-        definition("a", [], FORMS["llama"], vocab={"<unk>": 0, "a": 1, "<0x00>": 2}),
-        "byte 0x01",
-    ),
     "no unknown token": (some(byte_fallback=False, unk_token=None), "neither byte fallback nor"),
-    "a byte that is merged": (definition("a", [("a", "<0xC3>")], FORMS["llama"]), "of a byte"),
-    "an unknown token that is text": (
-        some(byte_fallback=False, unk_token="a"),
-        "stands for text",
-    ),
-    "no space": (
-        definition("a", [], FORMS["first, True"], byte_fallback=False),
-        "no token for a space",
-    ),
     "a flag": ({**some(), "added_tokens": [added("<s>", 0, lazy=True)]}, "has 'lazy'"),
-    "normalized and lstrip": (
-        definition("a", [], FORMS["llama"], [added("<x>", 0, normalized=True, lstrip=True)]),
-        "around it",
-    ),
     "rstrip before white space": (
         definition("a", [], FORMS["llama"], [added("<x>", 0, rstrip=True), added(" a", 0)]),
         "around it",
@@ -280,14 +324,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             [added(text, 0, normalized=True) for text in ("a b", f"a{SPACE}b")],
         ),
         "twice, normalized",
-    ),
-    "two prefixes": (
-        {**some(), "normalizer": {**LLAMA, "normalizers": [PREPEND, *LLAMA["normalizers"]]}},
-        "otherwise than Llama's",
-    ),
-    "another mark": (
-        {**some("first, True"), "pre_tokenizer": metaspace("first", replacement="_")},
-        "'_' for a space",
     ),
 }
 
@@ -310,5 +346,5 @@ def test_a_tokenizer_is_what_it_was_with_the_library(tmp_path: Path) -> None:
 def test_its_definition_is_kept(
     real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, again = loaded_and_kept(real, tmp_path, "metaspace_spec", monkeypatch)
+    first, again = loaded_and_kept(real, tmp_path, "spec_of", monkeypatch)
     assert again.describe() == first.describe()

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 # Vocabularies of bytes, which the benchmark has.
 _REAL = ("gpt2", "neox", "cl100k", "o200k", "qwen2", "deepseek")
 # Those that the core does not encode, and why.
-NOT_NATIVE = {
-    "SeamlessM4T": "its normalizer may remove the begin of a text",
-    "Helium": "its pre_tokenizer is not one that the native core knows",
-}
+NOT_NATIVE = {}
 _SOURCES = (*TEXTS * 3, inspect.getsource(argparse)[:20_000])
 _WORLD = [
     "\u00dcber die \u00c4pfel: caf\u00e9, na\u00efve, \u0130stanbul, \u01c5ungla, Don't WE'LL",

@@ -255,5 +255,5 @@ def test_a_tokenizer_is_what_it_was_with_the_library(tmp_path: Path) -> None:
 def test_its_definition_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(unigram_json(trained("folding unigram"), "ALBERT"))
-    first, again = loaded_and_kept(path, tmp_path, "unigram_spec", monkeypatch)
+    first, again = loaded_and_kept(path, tmp_path, "spec_of", monkeypatch)
     assert again.encode("The \u00c9t\u00e9") == first.encode("The \u00c9t\u00e9")

@@ -133,7 +133,7 @@ WORDS: dict[str, None] = dict.fromkeys(["[UNK]", "a"])
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no unknown token": (definition(WORDS, None, BERT, unk_token="x"), "no token for unknown"),
     "a setting": (definition(WORDS, None, BERT, alpha=1), "the setting 'alpha'"),
-    "an id twice": (definition(WORDS, None, BERT, vocab={"[UNK]": 0, "a": 0}), "an id is used"),
+    "an id twice": (definition(WORDS, None, BERT, vocab={"[UNK]": 0, "a": 0}), "have the same id"),
     "a long token": (
         definition({**WORDS, "a" * 600: None}, None, BERT, longest=600),
         "very long token",
@@ -174,5 +174,5 @@ def test_a_tokenizer_is_what_it_was_with_the_library(tmp_path: Path) -> None:
 
 def test_its_definition_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path, trained(lowercase=True))
-    first, again = loaded_and_kept(path, tmp_path, "wordpiece_spec", monkeypatch)
+    first, again = loaded_and_kept(path, tmp_path, "spec_of", monkeypatch)
     assert again.encode("The \u00c9t\u00e9") == first.encode("The \u00c9t\u00e9")

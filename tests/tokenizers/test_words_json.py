@@ -290,5 +290,5 @@ def test_a_definition_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     model = bpe(["<unk>", "a", "b</w>", "ab</w>"], [("a", "b</w>")], end_of_word_suffix="</w>")
     written = definition(model, {"type": "Lowercase"}, split, [added("<unk>", 0)])
     path = save(tmp_path, written)
-    first, again = loaded_and_kept(path, tmp_path, "wordpiece_spec", monkeypatch)
+    first, again = loaded_and_kept(path, tmp_path, "spec_of", monkeypatch)
     assert again.encode("AB a\u00e9b") == first.encode("AB a\u00e9b") == [3, 1, 0, 2]

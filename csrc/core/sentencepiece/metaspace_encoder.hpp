@@ -26,6 +26,7 @@ struct MetaspaceModel {
   bool fuse_unknown = false;            // a run of unknown characters becomes one id
   bool ignore_merges = false;           // a text that is a token as a whole is not merged
 
+  std::vector<NormalizerStep> steps;  // of the texts between added tokens; then
   bool normalizes =
       false;              // spaces are replaced before tokens that are `normalized` are looked for
   bool prepends = false;  // then a space is put in front, too, whatever the text begins with
@@ -35,7 +36,6 @@ struct MetaspaceModel {
   // Of a Unigram, which has no merges. REQUIRES: cuts_at_spaces and not `normalizes`; U+2581 is a
   // token, no score is above 0, and no token is the unknown one repeated.
   std::optional<UnigramScores> scores;
-  std::vector<NormalizerStep> steps;
   bool splits_white_space = false;  // white space is removed, and each word gets a space in front;
                                     // REQUIRES: a prefix of kAlways
 

@@ -204,21 +204,23 @@ def encode_alphabet(tokens: Sequence[bytes | None]) -> list[str | None]:
     return result
 
 
-def check_ids(vocab: Mapping[str, int], where: str) -> None:
-    """Raise TokenizerError unless all values are ids, and each is used once."""
+def check_ids(
+    vocab: Mapping[str, int], where: str, wrong: type[Exception] = TokenizerError
+) -> None:
+    """Raise the error ``wrong`` unless all values are ids, and each is used once."""
+    if not isinstance(vocab, dict) or not vocab:
+        raise wrong(f"{where}: the vocabulary is empty")
     ids = list(vocab.values())
     if set(map(type, ids)) - {int}:
         token, bad = next((t, i) for t, i in vocab.items() if type(i) is not int)
-        raise TokenizerError(f"{where}: the id of '{token}' is {brief(bad)}, not a whole number")
-    if not vocab:
-        raise TokenizerError(f"{where}: the vocabulary is empty")
+        raise wrong(f"{where}: the id of '{token}' is {brief(bad)}, not a whole number")
     seen: dict[object, str] = dict(zip(ids, vocab, strict=True))
     if len(seen) < len(vocab):
         first, bad = next((t, i) for t, i in vocab.items() if seen[i] != t)
-        raise TokenizerError(f"{where}: '{first}' and '{seen[bad]}' have the same id {bad}")
+        raise wrong(f"{where}: '{first}' and '{seen[bad]}' have the same id {bad}")
     if min(ids) < 0 or max(ids) > MAX_ID:
         token, bad = next((t, i) for t, i in vocab.items() if not 0 <= i <= MAX_ID)
-        raise TokenizerError(f"{where}: the id of '{token}' is {brief(bad)}, outside 0 to {MAX_ID}")
+        raise wrong(f"{where}: the id of '{token}' is {brief(bad)}, outside 0 to {MAX_ID}")
 
 
 def vocab_by_id(vocab: Mapping[str, int], size: int) -> list[bytes | None]:

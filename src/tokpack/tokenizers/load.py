@@ -52,15 +52,7 @@ from tokpack.tokenizers.ranks import (
     warn_of_unreachable,
 )
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
-from tokpack.tokenizers.tokenizer_json import (
-    cuts_words,
-    is_unigram,
-    metaspace_spec,
-    spec_from_json,
-    unigram_spec,
-    wordpiece_spec,
-    writes_spaces,
-)
+from tokpack.tokenizers.tokenizer_json import spec_of
 from tokpack.tokenizers.words import CharLevelTokenizer, WhitespaceTokenizer, check_vocab
 
 if TYPE_CHECKING:
@@ -183,12 +175,7 @@ def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOp
     def read() -> BpeSpec:
         value = _tokenizer_json(definition.read(), path)
         check_definition(value, f"tokenizer {name}")
-        if is_unigram(value):
-            return unigram_spec(value)
-        if cuts_words(value):
-            return wordpiece_spec(value)
-        build = metaspace_spec if writes_spaces(value) else spec_from_json
-        return build(value)
+        return spec_of(value)
 
     try:
         spec = spec_cache.kept(definition.key, read)

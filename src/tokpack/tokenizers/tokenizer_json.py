@@ -24,6 +24,7 @@ from tokpack.tokenizers.definition import (
     JsonSpec,
     NotNativeError,
     byte_level_spec,
+    check_ids,
     decode_alphabet,
     merges_to_ids,
     missing_bytes,
@@ -38,7 +39,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.tokenizers.definition import ByteLevelSpec, NormalForm, NormalizerStep
+    from tokpack.tokenizers.definition import (
+        BpeSpec,
+        ByteLevelSpec,
+        NormalForm,
+        NormalizerStep,
+    )
     from tokpack.tokenizers.patterns import Prefix
 
 
@@ -49,12 +55,27 @@ _BPE_KEYS = {
 _TOKEN_KEYS = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}
 
 
-def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
+def spec_of(definition: dict[str, Any]) -> BpeSpec:
     """The native definition for a parsed tokenizer.json. NotNativeError.
 
     Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
     ids.
     """
+    kind = definition["model"].get("type")
+    if kind == "Unigram":
+        return _unigram_spec(definition)
+    if kind == "BPE" and _writes_spaces(definition):
+        try:
+            return _metaspace_spec(definition)
+        except NotNativeError:
+            with suppress(NotNativeError):
+                return _words_spec(definition)
+            raise
+    return (_words_spec if _cuts_words(definition) else _bytes_spec)(definition)
+
+
+def _bytes_spec(definition: dict[str, Any]) -> ByteLevelSpec:
+    """The definition of a byte-level BPE. NotNativeError."""
     model = bpe_model(definition.get("model"), {"end_of_word_suffix"})
     form, steps = _normalizers(definition.get("normalizer"))
     pattern = patterns.recognize(definition.get("pre_tokenizer"))
@@ -148,23 +169,10 @@ def bpe_model(model: Any, understood: Collection[str] = ()) -> dict[str, Any]:
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key) and not (key in understood and isinstance(model[key], str)):
             raise NotNativeError(f"its model sets '{key}'")
-    vocab, merges = model.get("vocab"), model.get("merges")
-    if not isinstance(merges, list):
+    if not isinstance(model.get("merges"), list):
         raise NotNativeError("its model has no merges")
-    check_ids(vocab)
+    check_ids(model.get("vocab", {}), "its model", NotNativeError)
     return model
-
-
-def check_ids(vocab: Any) -> dict[str, int]:
-    """A vocabulary, if it has ids and each is used once."""
-    if not isinstance(vocab, dict) or not vocab:
-        raise NotNativeError("its model has no vocabulary")
-    if set(map(type, vocab.values())) != {int}:
-        raise NotNativeError("an id is not a whole number")
-    ids = set(vocab.values())
-    if min(ids) < 0 or max(ids) > MAX_ID or len(ids) < len(vocab):
-        raise NotNativeError("an id is used twice, or out of range")
-    return vocab
 
 
 def _normalizers(normalizer: Any) -> tuple[NormalForm, tuple[NormalizerStep, ...]]:
@@ -267,47 +275,51 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
 
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 _PREPEND = {"type": "Prepend", "prepend": SPACE}
+_LLAMAS: tuple[list[Any], ...] = ([], [_REPLACE], [_PREPEND, _REPLACE], [_REPLACE, _PREPEND])
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _ASCII = [byte for byte in range(0x80) if byte != ord(" ")]  # of a text without spaces
 _NOT_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]  # the other bytes of UTF-8
 
 
-def writes_spaces(definition: dict[str, Any]) -> bool:
-    """Whether a parsed tokenizer.json is a BPE that writes U+2581 for a space, and that is all."""
-    model, normalizers = definition.get("model"), steps_of(definition.get("normalizer"))
-    is_bpe = isinstance(model, dict) and model.get("type") == "BPE"
-    if not is_bpe or any(step not in (_REPLACE, _PREPEND) for step in normalizers):
-        return False
-    cuts = _cuts_but_at_spaces(definition.get("pre_tokenizer"), normalizes=_REPLACE in normalizers)
-    return [step.get("type") for step in cuts] == ["Metaspace"] or (
-        _REPLACE in normalizers and not cuts
-    )
-
-
-def metaspace_spec(definition: dict[str, Any]) -> JsonSpec:
-    """The native definition for such a tokenizer.json. NotNativeError.
-
-    Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
-    ids.
+def _writes_spaces(definition: dict[str, Any]) -> bool:
+    """Whether a tokenizer.json of a BPE writes U+2581 for spaces, or has no spaces left in its
+    texts, and cuts them nowhere else.
     """
+    normalizers = steps_of(definition.get("normalizer"))
+    cuts = _cuts_left(definition.get("pre_tokenizer"), normalizers)
+    if not cuts:
+        return _is_gone(" ", normalizers)
+    return [step.get("type") for step in cuts] == ["Metaspace"]
+
+
+def _metaspace_spec(definition: dict[str, Any]) -> JsonSpec:
+    """The native definition for such a tokenizer.json. NotNativeError."""
     model = bpe_model(definition["model"])
     vocab: dict[str, int] = model["vocab"]
-    normalizes, prepends = _normalizer(definition.get("normalizer"))
-    prefix, cuts = _metaspace_pre_tokenizer(definition.get("pre_tokenizer"), normalizes=normalizes)
+    normalizers = steps_of(definition.get("normalizer"))
+    steps = normalizer_steps(definition.get("normalizer"))
+    prefix, cuts = _metaspace_pre_tokenizer(definition.get("pre_tokenizer"), normalizers)
     ignore_merges = bool(model.get("ignore_merges", False))
     if ignore_merges and cuts:
         raise NotNativeError("its model sets 'ignore_merges', and it cuts texts into words")
     added = added_tokens(definition, vocab)
-    _check_added(added, normalizes=normalizes)
+    check_added(added, _normal_form("", steps))
+    _check_first((("Metaspace", prefix, True),), steps, added)
     merges = merges_to_ids(*pairs_of(model), vocab)
     byte_ids, unknown = _fallback(model, merges, cuts=cuts)
+    # Those of Llama and Gemma take no pass over the text of their own. White space beside a token
+    # is another matter once it is written otherwise.
+    is_folded = normalizers in _LLAMAS and not any(
+        token.normalized and (token.lstrip or token.rstrip) for token in added
+    )
     arguments = {
         "byte_ids": byte_ids,
         "unknown": unknown,
         "fuse_unknown": bool(model.get("fuse_unk", False)) and not byte_ids,
         "ignore_merges": ignore_merges,
-        "normalizes": normalizes,
-        "prepends": prepends,
+        "normalizes": is_folded and _REPLACE in normalizers,
+        "prepends": is_folded and _PREPEND in normalizers,
+        "steps": () if is_folded else steps,
         "prefix": prefix,
         "cuts_at_spaces": cuts,
     }
@@ -315,17 +327,9 @@ def metaspace_spec(definition: dict[str, Any]) -> JsonSpec:
     return JsonSpec(table, merges, added, "MetaspaceBPE", arguments, digest_of(definition))
 
 
-def _normalizer(node: Any) -> tuple[bool, bool]:
-    """Whether it replaces spaces, and whether it puts one before a text."""
-    steps = steps_of(node)
-    if steps.count(_PREPEND) > 1 or (steps and _REPLACE not in steps):
-        raise NotNativeError("its normalizer puts U+2581 in front otherwise than Llama's")
-    return _REPLACE in steps, _PREPEND in steps
-
-
-def _metaspace_pre_tokenizer(node: Any, *, normalizes: bool) -> tuple[Prefix, bool]:
+def _metaspace_pre_tokenizer(node: Any, normalizers: list[dict[str, Any]]) -> tuple[Prefix, bool]:
     """Which texts get a space before them, and whether words are cut at spaces."""
-    steps = _cuts_but_at_spaces(node, normalizes=normalizes)
+    steps = _cuts_left(node, normalizers)
     if not steps:
         return "never", False
     prefix, space, cuts = metaspace_settings(steps[0])
@@ -334,37 +338,27 @@ def _metaspace_pre_tokenizer(node: Any, *, normalizes: bool) -> tuple[Prefix, bo
     return prefix, cuts
 
 
-def _cuts_but_at_spaces(node: Any, *, normalizes: bool) -> list[dict[str, Any]]:
-    """The steps of a pre_tokenizer. Gemma's cuts at spaces, but its normalizer has left none."""
-    return [step for step in steps_of(node) if not (normalizes and _cuts_at_plain_spaces(step))]
-
-
-def _cuts_at_plain_spaces(step: dict[str, Any]) -> bool:
-    return (
-        step.get("type") == "Split"
-        and step.get("pattern") == {"String": " "}
-        and step.get("invert") is False
-    )
-
-
-def _check_added(added: Sequence[AddedToken], *, normalizes: bool) -> None:
-    """Refuse added tokens that the library may find elsewhere than the core does.
-
-    These are tokens that compete for the same white space, or are equal when normalized.
+def _cuts_left(node: Any, normalizers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The steps of a pre_tokenizer, but for those that cut at a text that no normalized one has,
+    as Gemma's at spaces.
     """
-    strips = any(token.rstrip for token in added)
-    normal = set()
-    for token in added:
-        if (normalizes and token.normalized and (token.lstrip or token.rstrip)) or (
-            strips and token.content[0].isspace()
-        ):
-            raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
-        if not (normalizes and token.normalized):
-            continue
-        content = token.content.replace(" ", SPACE)
-        if content in normal:
-            raise NotNativeError(f"its added token {token.content!r} is there twice, normalized")
-        normal.add(content)
+
+    def cuts(step: dict[str, Any]) -> bool:
+        if step.get("type") != "Split" or step.get("invert") is not False:
+            return True
+        return not _is_gone((step.get("pattern") or {}).get("String"), normalizers)
+
+    return [step for step in steps_of(node) if cuts(step)]
+
+
+def _is_gone(text: Any, normalizers: list[dict[str, Any]]) -> bool:
+    """Whether normalizers replace a text, and put nothing there that it may be made of."""
+    patterns = [step.get("pattern") for step in normalizers]
+    if not text or {"String": text} not in patterns:
+        return False
+    rest = normalizers[patterns.index({"String": text}) :]
+    put = [step.get("content", step.get("prepend")) for step in rest]
+    return all(isinstance(one, str) and one and not set(one) & set(text) for one in put)
 
 
 def _fallback(
@@ -536,32 +530,16 @@ def check_added(added: Sequence[AddedToken], normal: Callable[[str], str]) -> No
             seen.add(text)
 
 
-def _normalize(normalizer: Any) -> Callable[[str], str]:
-    """What the library makes of a text by a normalizer, or by none."""
-    return normalizing(normalizer) if normalizer else str
-
-
 # A Unigram in a tokenizer.json was made from a SentencePiece model (T5, XLM-R, DeBERTa). If
 # SentencePiece and the Hugging Face library differ, the library is followed, because the file is
 # its own.
 
 _NO_MERGES = np.empty((0, 3), np.int32)
 _UNIGRAM_KEYS = {"type", "unk_id", "vocab", "byte_fallback"}
-_SPACES = (("space runs", b""), ("replace", b" "))
 
 
-def is_unigram(definition: dict[str, Any]) -> bool:
-    """Whether a parsed tokenizer.json is a Unigram."""
-    model = definition.get("model")
-    return isinstance(model, dict) and model.get("type") == "Unigram"
-
-
-def unigram_spec(definition: dict[str, Any]) -> JsonSpec:
-    """The native definition for such a tokenizer.json. NotNativeError.
-
-    Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
-    ids.
-    """
+def _unigram_spec(definition: dict[str, Any]) -> JsonSpec:
+    """The native definition for such a tokenizer.json. NotNativeError."""
     model = definition["model"]
     unknown_settings = sorted(set(model) - _UNIGRAM_KEYS)
     if unknown_settings:
@@ -571,10 +549,11 @@ def unigram_spec(definition: dict[str, Any]) -> JsonSpec:
     if len(vocab) < len(tokens):
         raise NotNativeError("its vocabulary has a token twice")
     unknown = _unknown(model, vocab)
-    prefix, splits, cuts = _unigram_pre_tokenizer(definition.get("pre_tokenizer"))
+    normalizers = steps_of(definition.get("normalizer"))
+    prefix, splits, cuts = _unigram_pre_tokenizer(definition.get("pre_tokenizer"), normalizers)
     steps = normalizer_steps(definition.get("normalizer"))
     added = added_tokens(definition, vocab)
-    check_added(added, _normalize(definition.get("normalizer")))
+    check_added(added, _normal_form("", steps))
     _check_first(cuts or (("Metaspace", prefix, True),), steps, added)
     table = texts_by_id(vocab, added)
     if max(len(token) for token in table if token is not None) > LONGEST:
@@ -634,12 +613,16 @@ def _unknown(model: dict[str, Any], vocab: dict[str, int]) -> int:
     return unknown
 
 
-def _unigram_pre_tokenizer(node: Any) -> tuple[Prefix, bool, tuple[patterns.Step, ...]]:
+def _unigram_pre_tokenizer(
+    node: Any, normalizers: list[dict[str, Any]]
+) -> tuple[Prefix, bool, tuple[patterns.Step, ...]]:
     """Which texts get a space before them, and whether white space is cut out; if there is more to
     it, all steps.
     """
     steps = steps_of(node)
     metaspaces = [step for step in steps if step.get("type") == "Metaspace"]
+    if not metaspaces and _is_gone(" ", normalizers):
+        return "never", False, patterns.steps_of_characters(node)
     if len(metaspaces) != 1:
         raise NotNativeError("its pre_tokenizer is not one that the native core knows")
     prefix, space, cuts = metaspace_settings(metaspaces[0])
@@ -649,6 +632,12 @@ def _unigram_pre_tokenizer(node: Any) -> tuple[Prefix, bool, tuple[patterns.Step
     if len(steps) == 1 + splits and cuts and (not splits or prefix == "always"):
         return prefix, splits, ()
     return prefix, False, patterns.steps_of_characters(node)
+
+
+_PUTTING = ("replace", "expression", "space runs", "white space", "prepend")
+# SeamlessM4T's: with no line left in a text, the second one removes nothing but a whole text.
+_LINES = named("expression", rb"[\n\r\t]", b" ")
+_SPACES_ALONE = named("expression", f"^{SPACE}+$".encode())
 
 
 def _check_first(
@@ -668,16 +657,21 @@ def _check_first(
 def _keeps_the_begin(steps: Sequence[NormalizerStep], added: Sequence[AddedToken]) -> bool:
     """Whether the library puts the prefix of a document at the same place as the core.
 
-    That is certain if no step can remove the first characters of a document.
+    That is certain if no step removes the first characters of a document, but to put a space there,
+    before which there is no prefix, or to leave nothing.
     """
-    harmless = [
-        *(named("strip right"), named("space runs", b"", b" ")),
-        *(named(name, text, SPACE.encode()) for name, text in _SPACES),
-    ]
-    rules = [step for step in steps if step not in harmless]
-    return all(step[0] in ("rules", *_FORMS) for step in rules) and not (
-        rules and any(token.normalized for token in added)
-    )
+    has_lines, has_put = True, False
+    for step in steps:
+        name, _, put = step
+        if name in ("rules", *_FORMS):
+            if any(token.normalized for token in added) or (name == "rules" and has_put):
+                return False
+        elif name in _PUTTING and base64.b64decode(put).decode().startswith((" ", SPACE)):
+            has_put = True
+            has_lines = has_lines and step != _LINES
+        elif step != named("strip right") and (step != _SPACES_ALONE or has_lines):
+            return False
+    return True
 
 
 _WORDPIECE_KEYS = {
@@ -686,18 +680,15 @@ _WORDPIECE_KEYS = {
 _MOST_CUTS = 6
 
 
-def cuts_words(definition: dict[str, Any]) -> bool:
-    """Whether a parsed tokenizer.json is of words, and its tokens are parts of them.
+def _cuts_words(definition: dict[str, Any]) -> bool:
+    """Whether the tokens of a tokenizer.json are parts of words.
 
-    These are a WordPiece, a WordLevel, or a BPE that is neither of bytes nor SentencePiece's, or is
-    of bytes with a prefix.
+    These are a WordPiece, a WordLevel, or a BPE that is not of bytes, or of bytes with a prefix.
     """
-    model = definition.get("model")
-    if not isinstance(model, dict) or model.get("type") != "BPE":
-        return isinstance(model, dict) and model.get("type") in ("WordPiece", "WordLevel")
-    if _is_of_bytes(definition):
-        return bool(model.get("continuing_subword_prefix"))
-    return not writes_spaces(definition)
+    model = definition["model"]
+    if model.get("type") != "BPE":
+        return model.get("type") in ("WordPiece", "WordLevel")
+    return not _is_of_bytes(definition) or bool(model.get("continuing_subword_prefix"))
 
 
 def _is_of_bytes(definition: dict[str, Any]) -> bool:
@@ -705,12 +696,8 @@ def _is_of_bytes(definition: dict[str, Any]) -> bool:
     return any(step.get("type") == "ByteLevel" for step in steps)
 
 
-def wordpiece_spec(definition: dict[str, Any]) -> JsonSpec:
-    """The native definition for such a tokenizer.json. NotNativeError.
-
-    Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
-    ids.
-    """
+def _words_spec(definition: dict[str, Any]) -> JsonSpec:
+    """The native definition for such a tokenizer.json. NotNativeError."""
     model = definition["model"]
     of_bytes = model["type"] == "BPE" and _is_of_bytes(definition)
     merges, merging = _NO_MERGES, None
@@ -723,8 +710,9 @@ def wordpiece_spec(definition: dict[str, Any]) -> JsonSpec:
         unknown = 0
     if unknown is None or not isinstance(prefix, str) or type(longest) is not int or longest < 0:
         raise NotNativeError("it has no token for unknown words, or a setting of another type")
+    steps = normalizer_steps(definition.get("normalizer"))
     added = added_tokens(definition, vocab)
-    check_added(added, _normalize(definition.get("normalizer")))
+    check_added(added, _normal_form("", steps))
     table = texts_by_id(vocab, added)
     if of_bytes:
         table = vocab_by_id(vocab, len(table))
@@ -733,7 +721,6 @@ def wordpiece_spec(definition: dict[str, Any]) -> JsonSpec:
     most = min(longest, max(len(token) for token in table if token is not None))
     if model["type"] == "WordPiece" and most > LONGEST:
         raise NotNativeError("its vocabulary has a very long token")
-    steps = normalizer_steps(definition.get("normalizer"))
     pre_tokenizer = definition.get("pre_tokenizer")
     cuts = tuple(patterns.steps_of(pre_tokenizer)) if of_bytes else _cuts(pre_tokenizer)
     _check_first(cuts, steps, added)
@@ -771,7 +758,8 @@ def _words(model: dict[str, Any]) -> tuple[dict[str, int], Any, Any]:
     if set(model) != keys:
         other = sorted(set(model) ^ keys)[0]
         raise NotNativeError(f"its model has, or has not, the setting '{other}'")
-    vocab = check_ids(model["vocab"])
+    vocab: dict[str, int] = model["vocab"]
+    check_ids(vocab, "its model", NotNativeError)
     if not is_level:
         return vocab, model["continuing_subword_prefix"], model["max_input_chars_per_word"]
     if any(token.startswith(_IN_NO_TOKEN) for token in vocab):
