@@ -61,17 +61,23 @@ def spec_of(definition: dict[str, Any]) -> BpeSpec:
     Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
     ids.
     """
-    kind = definition["model"].get("type")
+    model = definition["model"]
+    kind = model.get("type")
     if kind == "Unigram":
         return _unigram_spec(definition)
-    if kind == "BPE" and _writes_spaces(definition):
+    if kind == "BPE" and not _is_of_bytes(definition):
+        if not _writes_spaces(definition):
+            return _words_spec(definition)
         try:
             return _metaspace_spec(definition)
         except NotNativeError:
             with suppress(NotNativeError):
                 return _words_spec(definition)
             raise
-    return (_words_spec if _cuts_words(definition) else _bytes_spec)(definition)
+    is_prefixed = kind == "BPE" and model.get("continuing_subword_prefix")
+    if is_prefixed or kind in ("WordPiece", "WordLevel"):
+        return _words_spec(definition)
+    return _bytes_spec(definition)
 
 
 def _bytes_spec(definition: dict[str, Any]) -> ByteLevelSpec:
@@ -680,24 +686,15 @@ _WORDPIECE_KEYS = {
 _MOST_CUTS = 6
 
 
-def _cuts_words(definition: dict[str, Any]) -> bool:
-    """Whether the tokens of a tokenizer.json are parts of words.
-
-    These are a WordPiece, a WordLevel, or a BPE that is not of bytes, or of bytes with a prefix.
-    """
-    model = definition["model"]
-    if model.get("type") != "BPE":
-        return model.get("type") in ("WordPiece", "WordLevel")
-    return not _is_of_bytes(definition) or bool(model.get("continuing_subword_prefix"))
-
-
 def _is_of_bytes(definition: dict[str, Any]) -> bool:
     steps = steps_of(definition.get("pre_tokenizer"))
     return any(step.get("type") == "ByteLevel" for step in steps)
 
 
 def _words_spec(definition: dict[str, Any]) -> JsonSpec:
-    """The native definition for such a tokenizer.json. NotNativeError."""
+    """The definition of a WordPiece, a WordLevel, or a BPE of the characters or bytes of words,
+    those with a prefix. NotNativeError.
+    """
     model = definition["model"]
     of_bytes = model["type"] == "BPE" and _is_of_bytes(definition)
     merges, merging = _NO_MERGES, None
