@@ -15,9 +15,7 @@ from support.small_parts import in_small_parts
 from support.stopped_runs import PART_BYTES, STOP_AT_END, stop_at_part, stop_at_rename
 
 import tokpack
-from tokpack.encoding import EncodeOptions
-from tokpack.encoding.conversations import sample_conversations
-from tokpack.errors import InputError, RecordError, WorkerError
+from tokpack.errors import RecordError, WorkerError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -332,10 +330,6 @@ def test_what_is_to_be_known_of_conversations_is_counted(chats: Chats) -> None:
     file.write_text("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}")
     given["template_var"] = {"eos_token": EOD}
     assert chats.encode(records, append_eod=True, overwrite=True, **given).frames_doubled == 3
-    options = EncodeOptions(
-        str(chats.folder / "in.jsonl"), "none", chat=True, tokenizer=str(chats.tokenizer), **given
-    )
-    assert sample_conversations(options).counts["answers"] == 4
 
 
 def test_a_text_beside_a_call_that_is_left_out_is_counted(chats: Chats) -> None:
@@ -478,10 +472,6 @@ def test_nothing_is_left(chats: Chats) -> None:
     blank = chats.folder / "blank.jsonl"
     blank.write_text("\n\n")
     chats.refused(blank, "no records, so there is no conversation")
-    with pytest.raises(InputError, match="no readable records"):
-        sample_conversations(
-            EncodeOptions(str(blank), "none", chat=True, tokenizer=str(chats.tokenizer))
-        )
     chats.refused([{"text": "a"}], "none of the first 1 record.* their keys are text.*messages_key")
 
 

@@ -229,12 +229,16 @@ def test_a_dry_run_shows_what_is_trained(chats: Chats, capsys: pytest.CaptureFix
 
     source = write_records(chats.folder / "in.jsonl", [*RECORDS[:2], {"text": "a"}])
     words = ["encode", str(source), "-o", str(chats.output), "--tokenizer", str(chats.tokenizer)]
-    assert main([*words, "--chat", "--dry-run"]) == 0
+    assert main([*words, "--chat", "--dry-run"]) == 1
+    assert f"{source}:3: no conversation" in capsys.readouterr().err
+    assert main([*words, "--chat", "--dry-run", "--on-error", "skip"]) == 0
     said = capsys.readouterr().out
-    assert "of the first 3 records: 2 conversations" in said
-    assert "left out: no conversation (1)" in said
+    assert "3 records: 2 documents" in said
+    assert "no conversation (1)" in said
+    assert f"{source}:3: no conversation" in said
     assert "<|im_start|>assistant" in said
     assert "<|im_end|>]]" in said
+    assert "in all 2 documents" in said
     assert not list(chats.folder.glob("out*"))
     assert main([*words, "--dry-run"]) == 1
     assert "conversations are encoded with --chat" in capsys.readouterr().err

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from support.encoding_tools import dataset
 
 import tokpack
-from tokpack.encoding.conversations import sample_conversations
-from tokpack.encoding.options import EncodeOptions
 from tokpack.errors import InputError
 from tokpack.sources.rows import PythonRecords
 from tokpack.sources.values import python_values
@@ -108,11 +106,7 @@ def texts_of(made: Any, template: str, bpe: Path, output: Path) -> list[str]:
     tokpack.encode(made, output, workers=1, overwrite=True, **options)
     tokenizer = tokpack.load_tokenizer(bpe)
     rows = tokpack.MMapIndexedDataset(output)
-    texts = [tokenizer.decode(rows[i].tolist()) for i in range(len(rows))]
-    if isinstance(made, str):  # a dry run shows the same
-        shown = sample_conversations(EncodeOptions((made,), "x", **options))
-        assert [shown.tokenizer.decode(one.ids.tolist()) for one in shown.conversations] == texts
-    return texts
+    return [tokenizer.decode(rows[i].tolist()) for i in range(len(rows))]
 
 
 def kinds_of_struct() -> dict[str, Any]:

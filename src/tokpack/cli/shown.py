@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.figures import bold, dim, green, print_table, table, width, wrapped
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
-from tokpack.cli.summary import as_read, chat_notes, expected
+from tokpack.cli.summary import as_read, conversations, expected
 from tokpack.cli.terminal import is_coloured, put, put_json
 from tokpack.dataset import MMapIndexedDataset
 from tokpack.dataset.manifest import LOSS_TRACKS
 from tokpack.dataset.sources import Sources, kept_values
 from tokpack.dataset.spelling import Spelling, TokenText, spelling_of, turns_of
 from tokpack.display import shown
-from tokpack.encoding import sample_conversations as encode_sample
 from tokpack.errors import UsageError
 from tokpack.look.facts import source_table
 from tokpack.quantities import bytes_text, counted, percent
@@ -225,43 +225,8 @@ def print_document(
     put()
 
 
-_SHOWN = 3  # conversations
-
-
-def print_sample(options: EncodeOptions) -> None:
-    """Print some of the first conversations, and what becomes of all of the first ones.
-
-    For encode --dry-run. Raises as encode does before any work.
-    """
-    samples = encode_sample(options)
-    chat, tokenizer = samples.settled, samples.tokenizer
-    spelling = Spelling(tokenizer)
-    trained = sum(int(one.mask.sum()) for one in samples.conversations)
-    tokens = sum(len(one.ids) for one in samples.conversations)
-    put(
-        f"conversations: {chat['form']}; loss on {chat['loss']}, template of "
-        f"{options.chat_template or tokenizer.name}; "
-        f"special tokens as ids, {'with' if options.append_eod else 'without'} an EOD at the end"
-    )
-    records = counted(samples.records, "record")
-    put(
-        f"of the first {records}: {counted(len(samples.conversations), 'conversation')}, "
-        f"{counted(tokens, 'token')}, {trained / max(tokens, 1):.1%} of them trained"
-    )
-    for kind, count in samples.reasons.items():
-        put(f"  left out: {kind} ({count:,})")
-    for name, text in chat_notes(samples.counts):
-        put(f"  {name}: {text}")
-    for number, one in enumerate(samples.conversations[:_SHOWN], 1):
-        put()
-        many = f"{counted(len(one.ids), 'token')}, {int(one.mask.sum()):,} trained"
-        put(bold(f"conversation {number}: {many}"))
-        print_text(one.ids.tolist(), spelling, one.mask.tolist())
-    put()
-    put(dim("nothing was written: leave out --dry-run to encode"))
-
-
 _TRIED = 100  # records that are encoded to be shown
+_CONVERSATIONS, _REJECTS = 3, 3  # that are shown
 _MOST_TOKENS = 48  # that are shown of a document
 _MOST_SECONDS, _MOST_TEXT = 2.0, 256 << 20  # of a run that is only measured
 
@@ -276,36 +241,61 @@ def print_trial(options: EncodeOptions) -> None:
     The first records are encoded, and a second run is stopped after two seconds, in a folder that
     is removed again. Raises as encode.
     """
-    if options.chat:
-        print_sample(options)
-        return
-    from tokpack.encoding import encode  # other commands need not load it
+    from tokpack.encoding import encode, rejects_path  # other commands need not load it
 
     limit = min(options.limit or _TRIED, _TRIED)
     steps: list[Progress] = []
 
     def measure(step: Progress) -> None:
         steps.append(step)
-        if step.seconds > _MOST_SECONDS or step.text_bytes > _MOST_TEXT:
+        if step.done and (step.seconds > _MOST_SECONDS or step.text_bytes > _MOST_TEXT):
             raise _MeasuredError
 
     with tempfile.TemporaryDirectory(prefix="tokpack-dry-run-") as folder:
         named: Any = {"output_names": {}, "overwrite": True, "scratch": None, "files": None}
-        trial = replace(options, output=os.path.join(folder, "trial"), **named)
+        trial = replace(options, output=os.path.join(folder, "trial"), report_to=None, **named)
         first = replace(trial, limit=limit, workers=1)
-        manifests = encode(first)
-        table(as_read(options, manifests), left=(0, 1))
+        manifests = encode(first, progress=steps.append)
+        table([*as_read(options, manifests), *conversations(manifests[0])], left=(0, 1))
+        if manifests[0].rejected or manifests[0].reasons:
+            _print_rejects(rejects_path(first))
         for prefix in first.output_names.values():
             dataset = MMapIndexedDataset(prefix)
-            put()
-            if dataset.documents:
-                spelling = spelling_of(dataset)
-                print_document(dataset, Sources(dataset), spelling, 0, (0, _MOST_TOKENS), rest="")
-        if not any(one == "-" or Path(one).is_fifo() for one in options.inputs):  # read only once
+            sources, spelling = Sources(dataset), spelling_of(dataset)
+            for number in range(min(dataset.documents, _CONVERSATIONS if options.chat else 1)):
+                put()
+                if options.chat:
+                    _print_conversation(dataset, sources, spelling, number)
+                else:
+                    print_document(dataset, sources, spelling, number, (0, _MOST_TOKENS), rest="")
+        is_whole = options.limit == limit or manifests[0].records < limit
+        if not is_whole and not any(one == "-" or Path(one).is_fifo() for one in options.inputs):
+            steps.clear()
             with suppress(_MeasuredError):
                 encode(replace(trial, output=os.path.join(folder, "all")), progress=measure)
+            is_whole = True
+        if is_whole:
+            put()
             put(expected(options, steps, dataset.dtype.itemsize))
     put(dim("nothing was written: leave out --dry-run to encode"))
+
+
+def _print_conversation(
+    dataset: MMapIndexedDataset, sources: Sources, spelling: Spelling | None, number: int
+) -> None:
+    ids = dataset.document(number).tolist()
+    assert dataset.mask is not None
+    mask = dataset.mask.document(number).tolist()
+    words = [counted(len(ids), "token"), f"{sum(mask):,} trained", *sources.find(number).words]
+    put(bold(f"conversation {number + 1}: {', '.join(words)}"))
+    print_text(ids, spelling, mask)
+
+
+def _print_rejects(path: str) -> None:
+    """Print the place and the reason of the first records that became no document."""
+    with open(path, encoding="utf-8") as file:
+        for one in map(json.loads, islice(file, _REJECTS)):
+            put(f"  {one['source']}:{one['line']}: {one['reason']}")
 
 
 _LEAST = 8  # tokens of a document

@@ -165,7 +165,9 @@ def as_read(options: EncodeOptions, manifests: Sequence[Manifest]) -> list[tuple
     places = dict.fromkeys(os.path.dirname(file["path"]) for file in files)
     rows = [
         ("read as", _formats(one)),
-        ("key", ", ".join(options.keys)),
+        ("template", options.chat_template or one.tokenizer["name"])
+        if options.chat
+        else ("key", ", ".join(options.keys)),
         ("tokenizer", f"{_tokenizer(one.tokenizer)}, ids stored as {one.dtype}"),
         ("from", ", ".join(places) or "tokpack itself"),
         ("documents", _around(one)),
@@ -195,7 +197,8 @@ def expected(options: EncodeOptions, steps: Sequence[Progress], token_bytes: int
     about = "in all" if is_whole else "expected: about"
     documents = count_text(int(last.documents * times))
     return (
-        f"{about} {documents} documents, {count_text(tokens)} tokens, {bytes_text(size)} of .bin, "
+        f"{about} {documents} document{'s' * (documents != '1')}, {count_text(tokens)} tokens, "
+        f"{bytes_text(size)} of .bin, "
         f"in {time_text(last.seconds * times)} with {counted(last.workers, 'worker')}"
     )
 

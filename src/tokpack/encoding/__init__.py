@@ -11,7 +11,6 @@ from tokpack.progress import Progress
 if TYPE_CHECKING:
     from tokpack.encoding.choose import importable_name
     from tokpack.encoding.columns import columns_in_process
-    from tokpack.encoding.conversations import sample_conversations
     from tokpack.encoding.folder import UNFINISHED_SUFFIX
     from tokpack.encoding.part import first_batches, without_records
     from tokpack.encoding.publish import REJECTS_KIND, rejects_path
@@ -39,7 +38,6 @@ __all__ = [
     "load_setup",
     "megatron_names",
     "rejects_path",
-    "sample_conversations",
     "without_records",
     "worker_count",
 ]
@@ -49,7 +47,6 @@ __all__ = [
 _MODULES = {
     "importable_name": "choose",
     "columns_in_process": "columns",
-    "sample_conversations": "conversations",
     "UNFINISHED_SUFFIX": "folder",
     "first_batches": "part",
     "without_records": "part",

@@ -23,10 +23,11 @@ from tokpack.encoding.table import (
     reject_kinds,
     reject_lines,
     rejected_lines,
+    rejects,
     write_dropped,
     write_table,
 )
-from tokpack.errors import InputError, OutputError
+from tokpack.errors import InputError, OutputError, RecordError
 from tokpack.quantities import counted
 from tokpack.sources import content_checksum, joined_blocks
 from tokpack.sources.sql import NAN
@@ -142,6 +143,11 @@ def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
         why = [f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items()]
         why += ChosenCounts(left_out=total["left_out"]).chosen()  # mapped_out is in kinds
         left = f"{names}: no conversation is left of {total['records']:,} records"
+        for number, one in rejects(pieces):  # the first
+            source = job.sources[number]
+            example = RecordError(source.name, one["line"], one["reason"], unit=source.unit)
+            why.append(f"such as {example}")
+            break
         return f"{left}: {', '.join(why)}"
     chosen = ChosenCounts(left_out=total["left_out"], mapped_out=total["mapped_out"]).chosen()
     gone = ", ".join([f"{total['rejected']:,} bad", *chosen])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,20 +15,16 @@ from tokpack.chat.records import NO_NUMBER, detect, number_of, pairs_in
 from tokpack.chat.rendered import OUTSIDE, utf8
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
-from tokpack.counts import OF_CONVERSATIONS
 from tokpack.dataset.manifest import ROLES
 from tokpack.display import brief
-from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.makers import SAID_COLUMNS, EncodedDocuments
-from tokpack.errors import InputError, LimitError, option
+from tokpack.errors import InputError, option
 from tokpack.quantities import counted
 from tokpack.sources import (
     RAW_BYTES_KEPT,
     BadRecord,
     DocumentBatch,
     Documents,
-    Rows,
-    discover,
     documents_of,
     value_at,
 )
@@ -43,6 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.chat import Rendered
+    from tokpack.encoding.first_records import FirstInputs
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.setup import TokenizerSetup
     from tokpack.tokenizers import Frame, Tokenizer
@@ -58,7 +53,6 @@ _LABELS = ("label", "kto_tag")  # KTO's label in TRL and ms-swift, and in LLaMA-
 _ANSWER = "{}"  # in a key that pairs keep, it stands for the key of each answer
 _CHECKED = 1 << 16  # characters that are also encoded by the library, to compare
 _SHOWN = 40  # keys in a message
-_SAMPLED = 100  # records in a dry run
 _NUMBERS = {role: number for number, role in enumerate(ROLES)}
 
 
@@ -361,63 +355,6 @@ def _doubled(encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.bool_]:
     if after:
         doubled[inside] |= encoded.ids[last[inside]] == frame.after[0]
     return doubled
-
-
-class MarkedConversation(NamedTuple):
-    """A conversation as in the dataset: ids int32 [n], mask uint8 [n]."""
-
-    ids: npt.NDArray[Any]
-    mask: npt.NDArray[np.uint8]
-
-
-class FirstConversations(NamedTuple):
-    """The conversations of a request's first records, and why others have none.
-
-    ``counts`` are those of ``counts.OF_CONVERSATIONS``.
-    """
-
-    settled: Mapping[str, Any]
-    tokenizer: Tokenizer
-    records: int
-    conversations: list[MarkedConversation]
-    reasons: Counter[str]
-    counts: Mapping[str, int]
-
-
-def sample_conversations(options: EncodeOptions) -> FirstConversations:
-    """The conversations that the first records would become; nothing is written.
-
-    Raises as ``encode`` does before any work.
-    """
-    from tokpack.encoding.setup import load_setup
-
-    sources = discover(options.inputs, **options.for_inputs)
-    setup = load_setup(options)
-    first = FirstInputs(options, sources)
-    settled = settled_chat(options, setup.tokenizer, first)
-    records = first.records[: _SAMPLED if options.limit is None else options.limit]
-    rows = Rows(None, np.arange(len(records), dtype=np.int64), records)
-    if not records:
-        raise InputError(f"{sources[0].name}: no readable records, so there is nothing to show")
-    batch = DocumentBatch({}, [], len(records), len(records), rows=rows)
-    note = multiprocessing.RawArray("q", 1)
-
-    def made() -> tuple[DocumentBatch, EncodedDocuments]:
-        maker = ConversationMaker(settled, options, setup, Limits(note))
-        (batch_made,) = maker.documents([batch])
-        return batch_made, maker.encode(batch_made.documents[options.keys[0]])
-
-    try:
-        batch, encoded = apart("the chat template", made)
-    except LimitError as error:
-        raise LimitError(f"record {note[0]} of the first ones: {error}") from None
-    cuts = np.cumsum(encoded.lengths)[:-1]
-    ids, masks = (np.split(row, cuts) for row in (encoded.ids, encoded.values[0]))
-    samples = [MarkedConversation(*pair) for pair in zip(ids, masks, strict=True)]
-    reasons = Counter(one.kind for one in (*batch.bad, *encoded.left_out))
-    counts = {name: encoded.counts[name] for name in OF_CONVERSATIONS}
-    samples = samples[: len(encoded.documents)]
-    return FirstConversations(settled, setup.tokenizer, len(records), samples, reasons, counts)
 
 
 def fit(

@@ -228,24 +228,24 @@ def _entry(record: BadRecord) -> dict[str, Any]:
 
 def reject_lines(pieces: Pieces) -> Iterator[bytes]:
     """The file of all bad records of a run, line by line, in input order."""
-    for source, record in _rejects(pieces):
+    for source, record in rejects(pieces):
         name = pieces.job.sources[source].name
         yield json.dumps({"source": name, **record}).encode() + b"\n"
 
 
 def rejected_lines(pieces: Pieces) -> Iterator[tuple[int, int, str]]:
     """(input, line from 1, reason) of each bad record, in input order."""
-    for source, record in _rejects(pieces):
+    for source, record in rejects(pieces):
         if "left_out" not in record:
             yield source, record["line"], record["reason"]
 
 
 def reject_kinds(pieces: Pieces) -> Counter[str]:
     """How many conversations are left out of the dataset, by kind of reason."""
-    return Counter(record.get("kind", _MALFORMED) for _, record in _rejects(pieces))
+    return Counter(record.get("kind", _MALFORMED) for _, record in rejects(pieces))
 
 
-def _rejects(pieces: Pieces) -> Iterator[tuple[int, dict[str, Any]]]:
+def rejects(pieces: Pieces) -> Iterator[tuple[int, dict[str, Any]]]:
     """(input, bad record with its line, from 1), in input order."""
     path, columns = pieces.job.path(REJECTS), pieces.job.reject_columns
     with cannot_write(path), open(open_own(path, os.O_RDONLY), "rb") as file:
