@@ -1,5 +1,5 @@
-"""The work of tokpack's functions train, load_model, import_model and export: see
-``tokpack.api``.
+"""What tokpack's functions train, load_model, import_model and export call; ``tokpack.api``
+documents them.
 """
 
 from __future__ import annotations

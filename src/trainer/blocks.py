@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 Rotary = tuple[Tensor, Tensor]  # cos and sin, float32 [B, 1, S, rotary width]
-Seeds = tuple[Tensor, Tensor]  # int64 [], of the dropout inside attention and behind it
+Seeds = tuple[Tensor, Tensor]  # int64 [], of the dropout inside attention and after it
 
 
 class Attention(nn.Module):
@@ -65,8 +65,8 @@ class Attention(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """A norm over the width of each head. Every tensor rank has its weights, and uses them for its
-    own heads.
+    """A norm over the width of each head. Every tensor rank has all of its weights, and uses them
+    for its own heads.
     """
 
     def __init__(self, model: ModelConfig, topology: Topology) -> None:
@@ -177,8 +177,8 @@ def reseed(seed: Tensor) -> None:
 
 
 def block_seeds(key: tuple[object, ...], tensor_rank: int) -> Seeds:
-    """The seeds of a block: for dropout inside attention a different one on each tensor rank, for
-    dropout behind it the same on all.
+    """The seeds of a block: for dropout inside attention another one on each tensor rank, for
+    dropout after it the same on all.
 
     They are tensors: with plain integers a compiled block would be compiled again for each new
     seed.

@@ -40,8 +40,8 @@ ARRAYS = ("tokens", "labels", "loss_mask", "position_ids", "cu_seqlens")
 
 @dataclass
 class Data:
-    """The samples of a run. ``valid`` and ``test`` are by name, each with enough samples for one
-    evaluation.
+    """The samples of a run. ``valid`` and ``test`` are held-out sets by name, each with enough
+    samples for one evaluation.
     """
 
     plan: BlendPlan
@@ -55,7 +55,7 @@ class Data:
     def unigram_entropy(self, size: int) -> float | None:
         """The entropy in nats of the label frequencies, over part of the first ``size`` samples.
 
-        None where these are too few: of N labels, m of them different, it is about (m - 1) / 2N too
+        None if these are too few: from N labels with m different ones it is about (m - 1) / 2N too
         low (Miller, Note on the bias of information estimates, 1955).
         """
         wanted = min(size, max(1, COUNTED // self.train.seq_length))

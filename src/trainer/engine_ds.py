@@ -1,7 +1,7 @@
 """Training through DeepSpeed: ZeRO 1 to 3, with tensor parallelism, without a pipeline.
 
 It uses DeepSpeed's public API, and works around what that lacks (0.19.8): the counters of its loss
-scale; setting a weight in ZeRO 3 whose size the ranks do not divide; fp16 on a CPU.
+scale; in ZeRO 3, setting a weight whose size is not a multiple of the ranks; fp16 on a CPU.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class DeepSpeedEngine:
         model.recompute = config.recomputed_together
         cuda = topology.device.type == "cuda"
         if self.zero < 3 and (cuda if config.compile is None else config.compile):
-            model.compile_parts()  # ZeRO 3 gathers weights inside of blocks
+            model.compile_parts()  # but not with ZeRO 3, which gathers weights inside of blocks
         self._adamw = adamw(config, self._parameters, model.model)
 
         with contextlib.redirect_stdout(io.StringIO()):  # the run itself says what matters
@@ -225,7 +225,7 @@ def _open_library(topology: Topology) -> Any:
         )
     logger = deepspeed.utils.logger
     logger.setLevel("WARNING" if topology.is_main else "ERROR")  # all ranks mostly say the same
-    for handler in logger.handlers:  # to stderr: lines on stdout, which is buffered, come too late
+    for handler in logger.handlers:  # to stderr: stdout is buffered, and its lines come too late
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(sys.stderr)
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
@@ -233,7 +233,7 @@ def _open_library(topology: Topology) -> Any:
     if not cuda:
         # A CPU may emulate fp16, which is slow but correct, so that scripts can be tried.
         deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
-        # Every rank would compile this, and wait for ever for a lock that a killed run has left.
+        # Every rank would compile this, and wait for ever if a killed run has left a lock there.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     os.environ.setdefault("LOCAL_RANK", "0")
     deepspeed.init_distributed(dist_init_required=False)

@@ -60,7 +60,7 @@ def convert(model: Stage, *, emulate: bool = False) -> None:
     multiply: Any = matmul_with_hp_or_float8_args.apply
 
     def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        # What is cast before the product is not cast again behind it, for the weight's gradient.
+        # Cast before the product, so that the weight's gradient needs no second cast.
         rows = hp_tensor_to_float8_dynamic(
             x.to(weight.dtype).flatten(0, -2),
             config.cast_config_input.target_dtype,

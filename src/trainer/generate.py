@@ -70,7 +70,7 @@ def continue_tokens(
     """
     device, generator = stage.topology.device, torch.Generator().manual_seed(seed)
     seen = list(tokens)
-    absent: list[int] = []  # ids that are no token, as far as one was about to be taken
+    absent: list[int] = []  # ids that were drawn, but are no token
 
     def draw(logits: torch.Tensor) -> int:
         """An id that is not in ``absent``."""

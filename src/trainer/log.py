@@ -62,7 +62,7 @@ class Board:
         if not self._folder:
             return
         writer = self._writer or self._open(None)
-        self._writer = None  # its thread ends with an error
+        self._writer = None  # if writing fails, its thread has ended
         for name, value in points.items():
             if value is not None:
                 writer.add_scalar(name, value, step)
@@ -119,8 +119,8 @@ def _begin_run(config: Config) -> Any:
 
 @contextmanager
 def telling_of_a_wait(text: str, seconds: float = 10.0) -> Iterator[None]:
-    """A context that says why nothing happens if its body takes longer: the client of Weights &
-    Biases retries in silence.
+    """A context that says why nothing happens if its body takes so many ``seconds``: the client of
+    Weights & Biases, for instance, retries in silence.
     """
     timer = threading.Timer(seconds, tell, [f"tokpack: note: {text}"])
     timer.daemon = True
@@ -292,9 +292,8 @@ def _rough(seconds: float) -> str:
 
 
 class Lines:
-    """A file to which whole lines are added, or no file.
-
-    Lines that cannot be written are kept for the next time.
+    """A file to which whole lines are added. Lines that cannot be written are kept for the next
+    time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -352,8 +351,8 @@ def draw(folder: Path, entropy: float | None) -> str:
 
 
 def _scarcity(memory: Memory, topology: Topology) -> Iterator[str]:
-    """A warning where this machine lacks the memory for a run. It is no error: the optimizer may
-    keep less than what is counted, others may end and leave theirs, and there may be swap.
+    """A warning if this machine has too little memory for the run. It is no error: the optimizer
+    may keep less than is counted, other processes may end, and there may be swap.
     """
     free: int | None
     if topology.device.type == "cuda":

@@ -69,12 +69,14 @@ def train(config: Config, inputs: Sequence[str] = (), again: str = "") -> Traini
                 with profiled(run) as before:
                     reason = _make_steps(run, signals, before)
                 _finish(run, reason)
-            except TrainingError:  # raised on all ranks: a checkpoint under way is still completed
+            except TrainingError:  # raised on all ranks: a checkpoint that was begun is completed
                 _end_save(run)
                 raise
         if reason and run.saved == run.step and config.save:
             run.log.say(again)
-        gather(None)  # whoever fails first, as Ctrl-C lets all, ends the others
+        # All ranks meet here: the first one that exits with an error, as after Ctrl-C, makes the
+        # launcher end the others.
+        gather(None)
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise TrainingError(
@@ -189,8 +191,8 @@ def _received_signals(main: bool) -> Iterator[list[int]]:
     """A context with a list of the signals received that ask this process to stop. A second Ctrl-C
     raises KeyboardInterrupt at once. The ``main`` process answers the first.
 
-    Python delivers signals to the main thread only: in another thread the list stays empty. What
-    the process was told to ignore, as in the background of a script, stays ignored.
+    Python delivers signals to the main thread only: in another thread the list stays empty. Signals
+    that this process was told to ignore, as in the background of a script, stay ignored.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -202,7 +204,7 @@ def _received_signals(main: bool) -> Iterator[list[int]]:
         if number == signal.SIGINT and is_again():
             raise KeyboardInterrupt
         if number == signal.SIGINT and main and number not in received:
-            # Not by print, which may be what the signal came into.
+            # Not by print: the signal may have interrupted one.
             begin = b"\n" if os.isatty(2) else b""
             with suppress(OSError):
                 os.write(2, begin + b"stopping after this step; a second Ctrl-C ends at once\n")

@@ -245,7 +245,7 @@ class Stage(nn.Module):
         random numbers.
         """
 
-        @torch.no_grad()  # which holds for one thread
+        @torch.no_grad()  # here, since each thread has its own setting
         def fill(named: tuple[str, nn.Parameter]) -> None:
             name, parameter = named
             if parameter.ndim < 2:
@@ -258,7 +258,7 @@ class Stage(nn.Module):
             whole.normal_(0.0, std, generator=generator)
             parameter.copy_(self.own_part(name, whole))
 
-        # One thread draws 10 billion numbers in a minute; each holds a whole tensor meanwhile.
+        # A thread draws 10 billion numbers in a minute, and holds one whole tensor at a time.
         with ThreadPoolExecutor(min(torch.get_num_threads(), 8)) as pool:
             for _ in pool.map(fill, self.named_parameters()):
                 pass

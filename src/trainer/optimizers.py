@@ -103,7 +103,7 @@ class Muon(torch.optim.Optimizer):
             whole = one.whole(self._direction(one.parameter).to(self._dtype))
             if turns[name] == topology.data_rank:
                 mine[name] = whole
-        for name, x in mine.items():  # all, before any is waited for
+        for name, x in mine.items():  # all of them, before the first one is sent
             mine[name] = self._orthogonal(name, x)
         for name, one in self._held.items():
             absent = one.parameter.new_empty(one.shape, dtype=self._dtype)

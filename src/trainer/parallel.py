@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # The network interface of gloo where the processes of a run are on several machines.
 #
-# gloo itself takes the interface whose address the host's name has. In Debian's /etc/hosts this is
-# 127.0.1.1, and no other machine can reach this one there.
+# By default gloo takes the interface with the address to which the host's name resolves. That is
+# 127.0.1.1 with Debian's /etc/hosts, where no other machine can reach this one.
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
@@ -47,7 +47,7 @@ def choose_interface() -> None:
     prefixes = os.environ.get("NCCL_SOCKET_IFNAME", "").removeprefix("=").split(",")
     names = [name for _, name in socket.if_nameindex()]
     fitting = (name for word in prefixes for name in names if word and name.startswith(word))
-    # From the first machine itself, the one that leads to any other.
+    # No route to the first machine leads out of it: there, take the interface to any other.
     chosen = (
         next(fitting, None)
         or _outgoing_interface(master, names)
@@ -201,7 +201,7 @@ def rank_and_size() -> tuple[int, int]:
 
 def gather(value: T) -> list[T]:
     """The values of all ranks, in the order of ranks; collective."""
-    if (size := rank_and_size()[1]) == 1:  # gloo's threads would be at it while Python ends
+    if (size := rank_and_size()[1]) == 1:  # gloo's threads could still run while Python exits
         return [value]
     values: list[Any] = [None] * size
     dist.all_gather_object(values, value)
@@ -280,7 +280,7 @@ def norms_of(
         pieces += parts
         counts.append(len(parts))
     squares = torch.zeros(len(rooms), device=topology.device)
-    if pieces:  # sums of parts, not index_add_: whose order on a GPU differs from run to run
+    if pieces:  # not index_add_, which sums in another order in each run on a GPU
         each = torch.stack(torch._foreach_norm(pieces)).to(squares.dtype) ** 2
         squares = torch.stack([part.sum() for part in torch.split(each, counts)])
     if shared:

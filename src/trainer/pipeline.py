@@ -1,8 +1,8 @@
 """The pipeline schedule "one forward, one backward".
 
 torch.distributed.pipelining is not used: here every stage reads the micro batches itself, so only
-hidden states of one known shape are sent, and fewer micro batches than stages need no special case.
-Nor does a single stage.
+hidden states of one known shape are sent. Neither fewer micro batches than stages nor a single
+stage is a special case.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class DataParallel:
         topology = model.topology
         self._topology, self._zero = topology, zero if topology.data_size > 1 else 0
         self._modules: list[FSDPModule] = []
-        self.shared = self._zero > 0  # data ranks have different gradients, together all of them
+        self.shared = self._zero > 0  # each data rank has its own part of the gradients
         self._shapes = {name: p.shape for name, p in model.named_parameters()}
         if topology.data_size > 1 or half is not None:
             self._shard(model, half)

@@ -42,7 +42,7 @@ def reduce(x: Tensor, group: Group | None) -> Tensor:
 def shared(x: Tensor, group: Group | None) -> Tensor:
     """``x``, which is the same on all tensor ranks, with a gradient that is summed over them.
 
-    It is for an input that each rank gives to its own part of a layer.
+    For an input that each rank gives to its own part of a layer.
     """
     return x if group is None else _Sum.apply(x, None, group)  # type: ignore[no-untyped-call]
 

@@ -243,8 +243,8 @@ def open_training(spec: BlendSpec) -> tuple[BlendPlan, Samples]:
 
 
 def _config(record: Record, path: Path) -> Config:
-    """The configuration in a begin record. Its paths are those of the folder in which the run was
-    started, if that is known, is another than this one, and still exists.
+    """The configuration in a begin record, with paths from the folder in which the run was started,
+    if that is known and still exists.
     """
     try:
         config, folder = Config.from_dict(record["config"]), _started_in(record)
@@ -262,7 +262,7 @@ def _config(record: Record, path: Path) -> Config:
 
 
 def _started_in(begin: Record) -> str:
-    """The folder in which a run was started; "" if its log does not say it, as an old one."""
+    """The folder in which a run was started; "" if its log does not say so, because it is old."""
     folder = begin.get("folder")
     return folder if isinstance(folder, str) and "\0" not in folder else ""
 

@@ -189,7 +189,7 @@ def module_of(name: str) -> str:
     return module.split(".", 2)[2] if module.startswith("blocks.") else module
 
 
-# What an import passes over in a model of another program, and what it refuses by name.
+# Which arguments of another program's model an import ignores, and which it refuses.
 #
 # An argument that nobody knows may change what the model computes, and the weights would import
 # without an error. So arguments.txt lists what changes nothing; all else is refused, unless it is

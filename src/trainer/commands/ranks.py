@@ -30,8 +30,8 @@ def start(command: Sequence[str], count: int, request: bytes = b"") -> int:
     others get SIGTERM, and SIGKILL ``GRACE`` seconds later. The exit code is that of the failed
     rank, or 128 + the number of the signal that ended it.
     """
-    # Bound here, at every address, so that the system gives this port to no other socket before
-    # rank 0 listens on it, which is still possible. (Bound at one address, gloo could get it.)
+    # This reserves a port: bound at every address, it is given to no other socket, and rank 0 can
+    # still listen on it. (If it were bound at one address only, gloo could be given it.)
     with socket.socket() as meeting:
         meeting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         meeting.bind(("", 0))
@@ -45,7 +45,7 @@ def start(command: Sequence[str], count: int, request: bytes = b"") -> int:
 
 
 def _run(command: Sequence[str], count: int, world: dict[str, str], request: bytes) -> int:
-    """The exit code of ranks in a ``world``; the rest is as in ``start``."""
+    """The exit code of the ranks, run with ``world`` in their environment; see ``start``."""
     threads = {"OMP_NUM_THREADS": str(max(usable_cores() // count, 1))}
     end_with_us = ending_with(os.getpid())
     ranks: list[subprocess.Popen[bytes]] = []
@@ -57,7 +57,7 @@ def _run(command: Sequence[str], count: int, world: dict[str, str], request: byt
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             environment = {**threads, **os.environ, **world, **place}
             # In sessions of their own: otherwise Ctrl-C would reach them twice, from the
-            # terminal and from here.
+            # terminal and from this process.
             ranks.append(
                 subprocess.Popen(
                     command,
@@ -82,7 +82,7 @@ def _run(command: Sequence[str], count: int, world: dict[str, str], request: byt
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], received: list[int]) -> int:
-    """The exit code: of the first rank that fails, or 0 when all have ended. Signals ``received``
+    """The exit code of the first rank that fails, or 0 when all have ended. Signals in ``received``
     are forwarded.
     """
     is_again = interrupts()

@@ -363,10 +363,10 @@ class Config:
     compile: bool | None = _parallel(None, "torch.compile of the blocks", otherwise="on a GPU")
     device: str = _parallel("auto", "{choices}", choices=("auto", "cpu", "cuda"))
     log_dir: str | None = _run(None, "write log.jsonl and loss.html here instead", "DIR")
-    # Said once by the main process; never saved.
+    # Printed once, by the main process; never saved.
     notes: tuple[str, ...] = field(default=(), compare=False)
-    unlike: str = field(default="", compare=False)  # which defaults another program has
-    # The flags of settings, if flags were typed: messages then name settings by them.
+    unlike: str = field(default="", compare=False)  # defaults that differ from a program's
+    # By setting, if flags were typed: messages then use these names.
     flags: dict[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:

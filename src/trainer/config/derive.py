@@ -28,7 +28,7 @@ class Overrides(dict[str, Any]):
 
     notes: tuple[str, ...] = ()
     unlike: str = ""
-    assumed: str = ""  # of the number of processes, for a message
+    assumed: str = ""  # what was assumed of the number of processes, for a message
     flags: Mapping[str, str] = MappingProxyType({})  # by setting, if flags were typed
 
     def default(self, name: str) -> Any:
@@ -208,7 +208,7 @@ def _mlp(values: Overrides, neox: bool, like: str) -> None:
     if values.pop("openai_gelu", False):
         values["activation"], fused = "gelu", True
     if values.pop("disable_bias_linear", False):
-        values["add_bias_linear"], fused = False, False  # in Megatron there is no fusion without
+        values["add_bias_linear"], fused = False, False  # Megatron fuses gelu only with a bias
     names = ("use_bias_in_mlp", "use_bias_in_attn_linear")  # GPT-NeoX's, which must be equal
     if any(name in values for name in names):
         mlp, attention = (values.pop(name, True) for name in names)

@@ -1,4 +1,6 @@
-"""An estimate of the memory and time that a run needs on GPUs, without having them. No torch
+"""An estimate of the memory of a GPU and the time of a step that a run needs, by formulas.
+
+docs/train-plan.md has the formulas, and how far their results are from published runs. No torch
 here.
 """
 
@@ -23,10 +25,6 @@ if TYPE_CHECKING:
     from .config import Config
     from .hardware import Cluster
 
-
-# Estimates of what a run needs: memory of a GPU and seconds of a step, by formulas. No torch here.
-#
-# docs/train-plan.md has the formulas, and how far their results are from published runs.
 
 MOMENTS = 8  # bytes that AdamW keeps for a parameter
 RUNTIME = 2e9  # bytes of the CUDA context, NCCL's buffers and the like
@@ -154,11 +152,11 @@ def states_of(model: ModelConfig, layout: Layout, stage: int) -> tuple[float, fl
     if layout.deepspeed:
         size, master = (2, 4) if layout.half else (4, 0)
         return size * count / third, size * count / second, (master + MOMENTS) * count / first
-    blocks = 3 * matrices * layout.pipeline / model.num_layers  # at a time
+    blocks = 3 * matrices * layout.pipeline / model.num_layers  # of three blocks at a time
     gradients = 4 * count
     if second > 1:  # and whole gradients that are not summed yet
         gradients = 4 * (count / second + max(blocks, rest))
-    copies = blocks if third > 1 else matrices  # which products read
+    copies = blocks if third > 1 else matrices  # weights as products read them
     gathered = (2 if layout.half else 4) * copies + (4 * rest if first > 1 else 0)
     if not layout.half and layout.data == 1:  # products read the fp32 weights themselves
         gathered = 0
@@ -211,7 +209,7 @@ def _kept(model: ModelConfig, layout: Layout) -> float:
     # The MLP keeps the input of its activation function, and the output.
     inner = (3 if model.activation == "swiglu" else 2) * model.ffn_hidden_size
     split = 2 * (2 * model.attention_width + values + inner)  # queries, their result; keys, values
-    whole = 8 * width  # the inputs of both norms, and of both linear layers behind them
+    whole = 8 * width  # the inputs of both norms, and of the linear layers after them
     if model.hidden_dropout:
         whole += 2 * width
     if layout.scores:
@@ -354,7 +352,7 @@ def estimate_run(config: Config, cluster: Cluster) -> Estimate:
 
 
 def _notes(config: Config, vocabulary: int | None) -> Iterator[str]:
-    """The assumptions about values that the flags do not give, or give otherwise."""
+    """What the estimate assumes: values that are not given, and what the formulas leave out."""
     if vocabulary is None:
         yield (f"a vocabulary of {USUAL_VOCABULARY:,} is assumed: give {option('vocab_size')}")
     if config.precision_on("cuda") == "fp32":

@@ -1,6 +1,4 @@
-"""The speed and memory of GPUs by their makers' data sheets, and the share of it that programs
-reach.
-"""
+"""The speed and memory of GPUs by their makers' data sheets, and the share that programs reach."""
 
 from __future__ import annotations
 
@@ -53,8 +51,8 @@ class Cluster:
 
 
 TRAFFIC = 0.8  # the share of a data sheet's bandwidths that programs reach
-# Memory: the least total_memory of torch.cuda.get_device_properties, which drivers leave of the
-# makers' GB, which are GiB: 79.1 of an H100's 80.
+# Memory is the least total_memory that torch.cuda.get_device_properties shows. Makers' GB are GiB,
+# and the driver keeps some for itself: of an H100's 80 GiB it leaves 79.1, which are 84.9e9 bytes.
 GPUS = {
     "a100-40": Cluster(PEAKS["A100"], 42.3, 1555, 300, 200, 0.8),
     "a100-80": Cluster(PEAKS["A100"], 84.9, 2039, 300, 200, 0.8),

@@ -77,7 +77,7 @@ JSON_ALONE = (
     "zero_optimization.reduce_bucket_size zero_optimization.reduce_scatter zero_stage"
 )
 
-# Names that only state what another setting must be: with this value, that setting and its value.
+# Names that only require something of another setting: if this value, that setting has that value.
 NEEDS = {
     "no_load_optim": (True, "finetune", True),
     "no_position_embedding": (True, "position_embedding_type", "rope"),
