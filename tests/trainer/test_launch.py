@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -178,7 +179,7 @@ def test_a_request_is_the_same_behind_a_pipe(tmp_path: Path) -> None:
     )
     line = f"{path} --data-path .5 a .5 b --nproc 2 --rampup-batch-size 2 2 10"
     request = resolve(f"{line} --global-batch-size 8 --num-workers 3".split())
-    again = RunRequest.from_json(request.to_json())
+    again: RunRequest = pickle.loads(pickle.dumps(request))
     assert again == request
     assert (again.processes, again.inputs) == (2, (str(path),))
     assert again.config.notes == request.config.notes != ()
