@@ -1,9 +1,9 @@
-"""Saving and loading a run, by all of its processes together."""
+"""Save and load a run, by all of its processes together."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from threading import Thread
@@ -93,7 +93,7 @@ class CheckpointWrite:
         self, engine: Engine, folder: AnyPath, meta: RunState, *, keep: int = 0, later: bool = False
     ) -> None:
         self._target = Path(folder) / f"step_{meta.step:08d}"
-        self._meta, self._scalars, self._keep, self._later = meta, engine.scalars(), keep, later
+        self._meta, self._keep, self._later = replace(meta, scalars=engine.scalars()), keep, later
         self._files: dict[str, FileDigest] = {}
         self._copies: dict[str, dict[str, Tensor]] = {}  # by file
         self._failure: Exception | None = None
@@ -117,7 +117,7 @@ class CheckpointWrite:
     def _take(self, engine: Engine) -> None:
         """Write or copy the layers of this rank.
 
-        A rank whose disk is full continues to the end: gathering tensors is collective, so the
+        A rank whose disk is full continues to the end: gathering tensors is collective, and the
         other ranks would wait for it for ever.
         """
         failure: TokpackError | None = None
@@ -153,7 +153,7 @@ class CheckpointWrite:
             return self._files
 
         files = {name: one for part in gather(agree(written)) for name, one in part.items()}
-        text = state_text(self._meta, self._scalars, files)
+        text = state_text(self._meta, files)
         on_main(lambda: folders.commit(self._target, text, self._keep))
 
     def _or_abandon(self, work: Callable[[], None]) -> None:
@@ -179,33 +179,41 @@ def _check_finite(tensors: dict[str, Tensor], work: Path) -> None:
             )
 
 
-def load(
-    engine: Engine, folder: AnyPath, model: ModelConfig, *, finetune: bool = False
-) -> RunState | None:
-    """The state of the run in the latest checkpoint of ``folder``, or None if there is no
-    checkpoint yet; collective.
+def open_latest(
+    folder: AnyPath, model: ModelConfig, *, finetune: bool = False
+) -> Checkpoint | None:
+    """The latest checkpoint of ``folder``, verified, or None if there is no checkpoint yet;
+    collective.
 
-    Its tensors are loaded into ``engine``, whatever the topology; ``model`` is the engine's. With
-    ``finetune`` only weights are loaded and counters begin at 0. Raises on every rank, and before
-    anything is loaded: FormatError for a broken file, UsageError for another model.
+    Raises on every rank: FormatError for a broken file, UsageError for a checkpoint of another
+    model, InputError if there is none to ``finetune``.
     """
     path = on_main(lambda: folders.find(folder))
     if path is None:
         if finetune:
             raise InputError(f"{folder}: there is no checkpoint to finetune")
         return None
-    weights = agree(lambda: _open(path, model, finetune))
-    if finetune or not weights.scalars:  # an imported model
+    return agree(lambda: _open(path, model, finetune))
+
+
+def load(engine: Engine, weights: Checkpoint, *, finetune: bool = False) -> RunState:
+    """The state of the run in a checkpoint, after loading its tensors into ``engine``, whatever the
+    topology; collective.
+
+    With ``finetune`` only weights are loaded and counters begin at 0. UsageError, before anything
+    is loaded, if the optimizer is another one.
+    """
+    if finetune or not weights.state.scalars:  # an imported model
         engine.load_full_state(lambda name, _: weights.read(name), optimizer=False)
-        return RunState(0, 0, {}, {}, asdict(model))
+        return RunState(0, 0, {}, {}, asdict(weights.model))
     there = weights.state.config.get("optimizer", "adam")  # the only one when it was not recorded
     if there != (here := engine.config.optimizer):
         raise UsageError(
-            f"{path}: the checkpoint has the state of optimizer {there}, this run uses {here}: use "
-            f"the same, or load only the weights with {option('finetune', True)}"
+            f"{weights.path}: the checkpoint has the state of optimizer {there}, this run uses "
+            f"{here}: use the same, or load only the weights with {option('finetune', True)}"
         )
     engine.load_full_state(weights.read, optimizer=True)
-    engine.load_scalars(weights.scalars)
+    engine.load_scalars(weights.state.scalars)
     return weights.state
 
 
@@ -214,7 +222,7 @@ def _open(path: Path, model: ModelConfig, finetune: bool) -> Checkpoint:
     checkpoint = Checkpoint(path)
     _check_model(path, checkpoint.model, model, finetune)
     rank, ranks = rank_and_size()
-    checkpoint.verify(list(checkpoint.files)[rank::ranks])
+    checkpoint.verify(list(checkpoint.state.files)[rank::ranks])
     return checkpoint
 
 
@@ -230,4 +238,7 @@ def _check_model(path: Path, there: ModelConfig, here: ModelConfig, finetune: bo
         free += ["max_position_embeddings", *["rotary_base"] * larger]
     names = " ".join(name for name in asdict(here) if name not in free)
     if different := differences(asdict(there), asdict(here), names):
-        raise UsageError(f"{path}: the checkpoint is of another model: {different}")
+        settings, cure = path.parent / "config.yaml", "set these as they are there"
+        if settings.exists():
+            cure = f"train with {settings}, which has its settings, and change none of these"
+        raise UsageError(f"{path}: the checkpoint is of another model: {different}; {cure}")

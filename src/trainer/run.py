@@ -26,10 +26,11 @@ from .parallel import agree, on_main
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .checkpoints.files import Checkpoint
     from .config.config import Config
     from .parallel import Topology
 
-SILENT = 2.0  # seconds of drawing weights that need no word
+SILENT = 2.0  # seconds of drawing weights before a line says so
 OF_RATES = (
     "lr min_lr lr_decay_style lr_decay_samples lr_decay_iters lr_wsd_decay_samples "
     "lr_wsd_decay_iters lr_wsd_decay_style lr_warmup_samples lr_warmup_iters lr_warmup_fraction "
@@ -75,11 +76,14 @@ class TrainingRun:
         """Build and load everything; collective."""
         config, topology = self.config, self.topology
         self._rates = ""  # a note on the learning rate
+        weights = None  # before weights are drawn, which may take minutes
+        if self.load:
+            weights = checkpoint.open_latest(self.load, self.model, finetune=self.finetune)
         text = f"{self.model.parameters:,} weights are being initialised, which takes a while"
         with telling_of_a_wait(text, SILENT) if topology.is_main else nullcontext():
             self.engine = make_engine(config, self.model, topology)
         self.stream = stream(self.data, self.data.train, config, topology)
-        self.step = self.saved = self._load()
+        self.step = self.saved = self._resumed(weights)
         left = self.schedule.count_steps(self.consumed)
         steps = self.step, self.step + left
         state, entropy, inputs = self.stream.state_dict(), self.entropy, self._inputs
@@ -97,20 +101,21 @@ class TrainingRun:
         if self._rates:
             self.log.say(self._rates)
 
-    def _load(self) -> int:
-        """The step to continue from, after loading the weights and finding the place in the
+    def _resumed(self, weights: Checkpoint | None) -> int:
+        """The step to continue from, after loading a checkpoint and finding its place in the
         samples.
         """
-        config, folder = self.config, self.load
-        if not folder:
+        if weights is None:
             return 0
-        state = checkpoint.load(self.engine, folder, self.model, finetune=self.finetune)
-        if state is None or not state.consumed_samples:
+        config, folder = self.config, self.load
+        state = checkpoint.load(self.engine, weights, finetune=self.finetune)
+        if not state.consumed_samples:
             return 0
         if state.consumed_samples > self.schedule.train_samples:
+            end = option("train_iters" if config.train_iters else "train_samples")
             raise UsageError(
                 f"{folder}: its {state.step:,} steps have consumed {state.consumed_samples:,} "
-                f"samples, this run ends at {self.schedule.train_samples:,}: ask for more"
+                f"samples, this run ends at {self.schedule.train_samples:,}: raise {end}"
             )
         try:
             self.stream.load_state_dict(state.data_state)
@@ -147,13 +152,12 @@ class TrainingRun:
         for sample in sorted({consumed, *(one for one in ends if one > consumed)}):
             there, here = (one.lr(sample) for one in (old, self.schedule))
             if not math.isclose(there, here, rel_tol=1e-6):
-                place = "goes on at" if sample == consumed else f"will at sample {sample:,} be"
+                when = f"at sample {sample:,} the learning rate will be"
+                if sample == consumed:
+                    when = "the learning rate goes on at"
                 changed = differences(before, self.config.to_dict(), OF_RATES)
                 advice = "" if config.lr_decay_style == "constant" else _advice(old, consumed)
-                return (
-                    f"note: the learning rate {place} {here:.4g}, not {there:.4g}: {changed}"
-                    f"{advice}"
-                )
+                return f"note: {when} {here:.4g}, not {there:.4g}: {changed}{advice}"
         return ""
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import multiprocessing
     from collections.abc import Callable
 
+    from tokpack.trainer.config.model import ModelConfig
     from tokpack.trainer.engine import Engine
     from tokpack.trainer.model import Batch
 
@@ -36,6 +37,14 @@ def make(**settings: Any) -> Engine:
     config = Config(**{**SMALL, "clip_grad": 0.3, **settings})
     topology = parallel.start(config) if not torch.distributed.is_initialized() else place(config)
     return make_engine(config, model_of(**settings), topology)
+
+
+def load(
+    engine: Engine, folder: str | Path, model: ModelConfig, *, finetune: bool = False
+) -> RunState | None:
+    """The state of the latest checkpoint of a folder, loaded, as a run does; None without one."""
+    weights = checkpoint.open_latest(folder, model, finetune=finetune)
+    return None if weights is None else checkpoint.load(engine, weights, finetune=finetune)
 
 
 def place(config: Config) -> parallel.Topology:
@@ -87,7 +96,7 @@ def resume_everywhere(argument: tuple[str, dict[str, Any], list[float]]) -> None
     folder, settings, expected = argument
     model = model_of(**settings)
     engine = make(**settings)
-    found = checkpoint.load(engine, f"{folder}/one", model)
+    found = load(engine, f"{folder}/one", model)
     assert found is not None
     assert found.step == 3
     losses = steps(engine, 3, 3)
@@ -97,7 +106,7 @@ def resume_everywhere(argument: tuple[str, dict[str, Any], list[float]]) -> None
         checkpoint.CheckpointWrite(engine, one, state(engine, 6, **settings)).finish()
     losses = steps(engine, 6, 3)
     again = make(**settings, seed=7)
-    assert checkpoint.load(again, own, model) is not None
+    assert load(again, own, model) is not None
     assert steps(again, 6, 3) == losses
     assert max(abs(a - b) for a, b in zip(losses, expected[6:], strict=True)) < EXACT, losses
     full_disk(engine, f"{folder}/worn", settings)
@@ -128,14 +137,14 @@ def broken_for_all(engine: Engine, folder: str, settings: dict[str, Any]) -> Non
             file.truncate(1000)
     parallel.gather(None)
     with pytest.raises(FormatError, match=r"layer_001\.safetensors"):
-        checkpoint.load(engine, folder, model_of(**settings))
+        load(engine, folder, model_of(**settings))
 
 
 def save_for_ever(folder: str, told: str) -> None:
     """Resume, then save step after step, each of them twice; tell a file what is saved."""
     torch.set_num_threads(1)
     engine, model = make(num_layers=2), model_of(num_layers=2)
-    found = checkpoint.load(engine, folder, model)
+    found = load(engine, folder, model)
     step = 0 if found is None else found.step
     assert engine.steps == step
     with open(told, "a", buffering=1) as file:

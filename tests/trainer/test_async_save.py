@@ -13,13 +13,13 @@ pytest.importorskip("safetensors")
 
 from safetensors.torch import save as to_bytes  # noqa: E402
 from support.faults import failure, plant  # noqa: E402
-from support.trainer_checkpoint_tools import make, state, steps  # noqa: E402
+from support.trainer_checkpoint_tools import load, make, state, steps  # noqa: E402
 from support.trainer_model_tools import model_of  # noqa: E402
 from support.trainer_tools import records, settings, write_tokens  # noqa: E402
 
 from tokpack.errors import TrainingError  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
-from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
+from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
 from tokpack.trainer.checkpoints import files  # noqa: E402
 from tokpack.trainer.checkpoints.files import write_tensors  # noqa: E402
 from tokpack.trainer.checkpoints.folder import find  # noqa: E402

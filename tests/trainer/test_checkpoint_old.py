@@ -13,9 +13,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from support.rounding import EXACT  # noqa: E402
+from support.trainer_checkpoint_tools import load  # noqa: E402
 
 from tokpack.errors import FormatError, UsageError  # noqa: E402
-from tokpack.trainer import checkpoint, parallel  # noqa: E402
+from tokpack.trainer import parallel  # noqa: E402
 from tokpack.trainer.checkpoints.export import open_weights  # noqa: E402
 from tokpack.trainer.checkpoints.files import checksum_of  # noqa: E402
 from tokpack.trainer.config.config import Config  # noqa: E402
@@ -55,7 +56,7 @@ def step(engine: Engine, number: int) -> float:
 def test_an_old_checkpoint_goes_on(tmp_path: Path) -> None:
     folder = shutil.copytree(GOLDEN, tmp_path / "run")
     engine = make()
-    found = checkpoint.load(engine, folder, engine.model.model)
+    found = load(engine, folder, engine.model.model)
     assert found is not None
     assert (found.step, engine.steps) == (3, 3)
     losses = [step(engine, number) for number in range(3, 6)]
@@ -67,7 +68,7 @@ def test_an_old_checkpoint_goes_on(tmp_path: Path) -> None:
 def test_its_moments_are_adams(tmp_path: Path) -> None:
     folder, engine = shutil.copytree(GOLDEN, tmp_path / "run"), make(optimizer="muon")
     with pytest.raises(UsageError, match="optimizer adam, this run uses muon"):
-        checkpoint.load(engine, folder, engine.model.model)
+        load(engine, folder, engine.model.model)
 
 
 def test_a_setting_of_a_newer_model_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ transformers = pytest.importorskip("transformers")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 from support.rounding import EXACT, gamma  # noqa: E402
+from support.trainer_checkpoint_tools import load  # noqa: E402
 from support.trainer_megatron_tools import write_megatron  # noqa: E402
 from support.trainer_model_tools import (  # noqa: E402
     LLAMA,
@@ -33,7 +34,6 @@ from support.trainer_neox_tools import rounded_by_neox, write_neox  # noqa: E402
 import tokpack  # noqa: E402
 from tokpack.cli.main import main  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
-from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer.checkpoints.export import open_weights  # noqa: E402
 from tokpack.trainer.checkpoints.importing import import_model, open_model  # noqa: E402
 from tokpack.trainer.config.flags import resolve  # noqa: E402
@@ -313,7 +313,7 @@ def test_a_run_goes_on_from_it(tmp_path: Path) -> None:
     config = resolve(words).config
     engine = make_engine(config, ModelConfig.of(config, VOCAB), Topology())
     for finetune in (False, True):
-        state = checkpoint.load(engine, tmp_path / "out", engine.model.model, finetune=finetune)
+        state = load(engine, tmp_path / "out", engine.model.model, finetune=finetune)
         assert state is not None
         assert (state.step, state.consumed_samples) == (0, 0)
     whole = load_model(open_weights(tmp_path / "out"), CPU)

@@ -393,7 +393,7 @@ def test_rates_that_differ_only_later_are_said_too(
     assert train(replace(config, train_samples=40, exit_interval=1))
     said = capsys.readouterr().err
     assert (
-        "note: the learning rate will at sample 32 be 0.00075, not 0: train_samples is 32" in said
+        "note: at sample 32 the learning rate will be 0.00075, not 0: train_samples is 32" in said
     )
     assert "lr_decay_samples 32 keeps the old rates, which are 0 from sample 32 on\n" in said
 

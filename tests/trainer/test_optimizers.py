@@ -13,11 +13,11 @@ pytest.importorskip("safetensors")
 from support.parallel_checks import check  # noqa: E402
 from support.parallel_tools import LLAMA, PP, TP, Run, go_on, in_processes, save_state, train  # noqa: E402
 from support.rounding import EXACT  # noqa: E402
-from support.trainer_checkpoint_tools import batch, make, state, steps  # noqa: E402
+from support.trainer_checkpoint_tools import batch, load, make, state, steps  # noqa: E402
 from support.trainer_model_tools import model_of  # noqa: E402
 
 from tokpack.errors import UsageError  # noqa: E402
-from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
+from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
 from tokpack.trainer.config.config import Config  # noqa: E402
 
 if TYPE_CHECKING:

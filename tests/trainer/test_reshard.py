@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,10 +12,10 @@ pytest.importorskip("safetensors")
 
 from support.parallel_tools import in_processes  # noqa: E402
 from support.rounding import EXACT  # noqa: E402
-from support.trainer_checkpoint_tools import make, resume_everywhere, state, steps  # noqa: E402
+from support.trainer_checkpoint_tools import load, make, resume_everywhere, state, steps  # noqa: E402
 from support.trainer_model_tools import NEOX, model_of  # noqa: E402
 
-from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
+from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,7 @@ def test_any_topology_goes_on(tmp_path: Path, settings: dict[str, Any]) -> None:
     in_processes([job], float64=True)
     again = make(**one, seed=7)
     found = load(again, tmp_path / "many", model_of(**one))
-    assert found == state(again, 6, **one)
+    assert found is not None
+    assert replace(found, scalars={}, files={}) == state(again, 6, **one)
     losses = steps(again, 6, 3)
     assert max(abs(a - b) for a, b in zip(losses, expected[6:], strict=True)) < EXACT

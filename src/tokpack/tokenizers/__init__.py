@@ -12,7 +12,7 @@ from tokpack.tokenizers.base import (
     borrowed,
 )
 from tokpack.tokenizers.check import first_documents, library_of, self_check
-from tokpack.tokenizers.exported import files_of, turn_end
+from tokpack.tokenizers.exported import chat_files, files_of
 from tokpack.tokenizers.folder import beside
 from tokpack.tokenizers.frame import EOD_NAMES, Frame, find_bos, frame_of, is_framed_elsewhere
 from tokpack.tokenizers.hub import hub_cache
@@ -56,6 +56,7 @@ __all__ = [
     "UnencodableError",
     "beside",
     "borrowed",
+    "chat_files",
     "count_ids",
     "files_of",
     "find_bos",
@@ -73,5 +74,4 @@ __all__ = [
     "tokenizer_of",
     "train_bpe",
     "train_whitespace_vocab",
-    "turn_end",
 ]

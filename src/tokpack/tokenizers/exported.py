@@ -17,8 +17,15 @@ _SPACE = "\u2581"
 _LONGEST_RUN = 70  # repetitions of one character in the texts that are compared
 
 
-def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str, bytes]:
+def files_of(
+    tokenizer: Tokenizer,
+    chat: tuple[Settings | None, dict[str, bytes]],
+    max_length: int,
+    bos: int | None,
+) -> dict[str, bytes]:
     """The files of a tokenizer by their names; ``bos`` is the id that begins a text, or None.
+
+    ``chat`` is what chat_files returns.
 
     TokenizerError if transformers has no tokenizer that gives the same ids.
     """
@@ -44,7 +51,7 @@ def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str
         "add_bos_token": False,
         "add_prefix_space": False,
     }
-    own, templates = _of_chat(tokenizer)
+    own, templates = chat
     if own is not None:
         named = dict.fromkeys(NAMED) | {key: own.named[key]["content"] for key in own.named}
         settings |= {**named, "chat_template": own.config.get("chat_template")}
@@ -53,13 +60,7 @@ def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str
     return {**files, **templates, CONFIG: config_file}
 
 
-def turn_end(tokenizer: Tokenizer) -> int | None:
-    """The id of the eos_token of a tokenizer with a chat template, which ends a turn, or None."""
-    own, _ = _of_chat(tokenizer)
-    return None if own is None or own.eos is None else tokenizer.token_to_id(own.eos)
-
-
-def _of_chat(tokenizer: Tokenizer) -> tuple[Settings | None, dict[str, bytes]]:
+def chat_files(tokenizer: Tokenizer) -> tuple[Settings | None, dict[str, bytes]]:
     """The settings of a tokenizer whose folder has a chat template, or None if it has none; and the
     files of templates.
     """

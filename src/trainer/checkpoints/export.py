@@ -16,7 +16,7 @@ from tokpack.errors import InputError, OutputError, Remark, TokenizerError, Usag
 from tokpack.progress import ProgressStage
 from tokpack.quantities import counted
 from tokpack.storage.disk import cannot_write, check_not_inputs, whole_folder
-from tokpack.tokenizers import Frame, files_of, tokenizer_of, turn_end
+from tokpack.tokenizers import Frame, chat_files, files_of, tokenizer_of
 
 from .files import DTYPES, Checkpoint, write_tensors
 from .folder import earlier, find
@@ -140,19 +140,22 @@ def export(
     if target.is_dir():
         check_not_inputs(map(str, target.iterdir()), inputs)
     eod = None if tokenizer is None else tokenizer.eod_id
-    bos = next(iter(Frame.of(weights.tokenizer).before), eod)
-    # Generation stops at the end of a turn, too, where that is not the end of a document.
-    end = None if tokenizer is None else turn_end(tokenizer)
+    bos, end = next(iter(Frame.of(weights.tokenizer).before), eod), None
+    files: dict[str, bytes] = {}
+    if tokenizer is not None:
+        settings, templates = chat_files(tokenizer)
+        if settings is not None and settings.eos is not None:
+            end = tokenizer.token_to_id(settings.eos)
+        try:
+            chat = settings, templates
+            files = files_of(tokenizer, chat, model.max_position_embeddings, bos)
+            if settings is None:
+                _warn_of_template(output, weights.tokenizer)
+        except TokenizerError as error:
+            _log.warning("%s has no tokenizer: %s", output, error)
+    # Generation also stops at the end of a turn, which may not be the end of a document.
     ends = {"bos_token_id": bos, "eos_token_id": eod if end in (None, eod) else [end, eod]}
     config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
-    files: dict[str, bytes] = {}
-    try:
-        if tokenizer is not None:
-            files = files_of(tokenizer, model.max_position_embeddings, bos)
-    except TokenizerError as error:
-        _log.warning("%s has no tokenizer: %s", output, error)
-    if files and "chat_template" not in json.loads(files["tokenizer_config.json"]):
-        _warn_of_template(output, weights.tokenizer, files)
     with cannot_write(str(target)):
         work = whole_folder.begin(target, KIND)
         stage = ProgressStage(progress, "export", model.parameters, "parameters")
@@ -166,12 +169,10 @@ def export(
     return family.architecture
 
 
-def _warn_of_template(
-    output: Any, described: Mapping[str, Any] | None, files: Iterable[str]
-) -> None:
-    """Warn of a chat template in the tokenizer's old folder: copies of its files have none."""
-    if "chat_template.jinja" in files:
-        return
+def _warn_of_template(output: Any, described: Mapping[str, Any] | None) -> None:
+    """Warn if the original folder of the tokenizer has a chat template, which copies of its files
+    lack.
+    """
     paths = [str(one.get("path")) for one in (described or {}).get("files", ())]
     for folder in dict.fromkeys(map(os.path.dirname, paths)):
         if os.path.isfile(os.path.join(folder, "chat_template.jinja")):
@@ -230,7 +231,7 @@ def config_of(model: ModelConfig, family: Family) -> dict[str, Any]:
             values |= {"rope_parameters": {**rope, **scaling}, "rope_scaling": scaling}
     if family == QWEN3 or model.kv_channels:
         values |= {"head_dim": model.head_width}
-    # A norm behind the word embedding is folded into it, so it no longer equals the head.
+    # A norm after the word embedding is folded into it, so it no longer equals the head.
     tied = not (model.untie_embeddings_and_output_weights or model.embed_layernorm)
     names = {"architectures": [family.architecture], "model_type": family.model_type}
     return {**names, "tie_word_embeddings": tied, **values}
@@ -278,7 +279,7 @@ def _write_weights(
 def _translated(weights: Weights, family: Family, name: str) -> Iterator[tuple[str, Tensor]]:
     """The tensors, by name, into which a family puts one of our parameters.
 
-    A norm behind the word embedding is applied to it.
+    A norm after the word embedding is applied to it.
     """
     model, tensor = weights.model, weights.read(name)["parameter"]
     module = module_of(name)

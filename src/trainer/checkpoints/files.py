@@ -7,7 +7,7 @@ step_00000100/state.json   counters, model, tokenizer, size and checksum of each
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,9 +37,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run is, and of which model and data: all of a checkpoint but tensors, as JSON
-    values.
-    """
+    """All of a checkpoint but its tensors, as JSON values: how far the run is, model and data."""
 
     step: int
     consumed_samples: int
@@ -47,15 +45,9 @@ class RunState:
     config: dict[str, Any]
     model: dict[str, Any]  # the ModelConfig, by asdict
     tokenizer: dict[str, Any] | None = None  # as the manifest of the data describes it
-    accepted: dict[str, Any] | None = None  # arguments that an import passed over, unknown
-
-
-@dataclass(frozen=True)
-class _Rest:
-    """The rest of state.json: the state of the engine, and the digests of files."""
-
-    scalars: dict[str, Any]
-    files: dict[str, dict[str, Any]]
+    accepted: dict[str, Any] | None = None  # unknown arguments that an import was told to accept
+    scalars: dict[str, Any] = field(default_factory=dict)  # the engine's, besides tensors
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)  # the digest of each file
 
 
 def file_of(name: str) -> str:
@@ -82,18 +74,18 @@ def differences(there: dict[str, Any], here: dict[str, Any], names: str) -> str:
     return "; ".join(f"{option(name)} is {a} there, {b} here" for name, a, b in pairs if a != b)
 
 
-def state_text(state: RunState, scalars: dict[str, Any], files: dict[str, FileDigest]) -> str:
-    """The text of state.json."""
-    values = {"tokpack_checkpoint": VERSION, **asdict(state), "scalars": scalars, "files": files}
+def state_text(state: RunState, files: dict[str, FileDigest]) -> str:
+    """The text of state.json for a checkpoint of these ``files``."""
+    values = {"tokpack_checkpoint": VERSION, **asdict(state), "files": files}
     return json.dumps({**values, "checksum": checksum_of(values)}, indent=1)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file, durably. OutputError.
 
-    The bytes are the same as the library's. But its own function (0.8) writes another file beside
-    this one, with permissions for this user only, and its errors do not tell a full disk from a
-    broken one.
+    The bytes are those that the safetensors library writes. Its own function (0.8) is not used: it
+    writes to another file beside this one, which only this user may read, and its errors do not
+    tell a full disk from a broken one.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -112,10 +104,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 class Checkpoint:
-    """A checkpoint, open for reading. FormatError if ``path`` is not a checkpoint, or a newer one.
-
-    ``scalars`` is the state of the engine besides tensors; ``files`` has the digest of each file.
-    """
+    """A checkpoint, open for reading. FormatError if ``path`` is no checkpoint, or a newer one."""
 
     def __init__(self, path: Path) -> None:
         self.path, name, before = path, path / STATE, earlier(path)
@@ -134,12 +123,12 @@ class Checkpoint:
         if checksum != checksum_of(values):
             raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice}")
         self.state = decode(RunState, values, str(name))
-        if unknown := set(self.state.model) - {field.name for field in fields(ModelConfig)}:
+        if unknown := set(self.state.model) - {one.name for one in fields(ModelConfig)}:
             raise FormatError(
                 f"{name}: its model has {', '.join(sorted(unknown))}, which this tokpack does not "
                 "know: upgrade tokpack"
             )
-        required = {field.name for field in fields(ModelConfig) if field.default is MISSING}
+        required = {one.name for one in fields(ModelConfig) if one.default is MISSING}
         if lacking := required - set(self.state.model):
             raise FormatError(f"{name}: its model lacks {', '.join(sorted(lacking))}")
         try:
@@ -147,26 +136,23 @@ class Checkpoint:
         except UsageError as error:
             raise FormatError(f"{name}: its model: {error}") from None
         self.model = ModelConfig.of(config, config.vocab_size or 0)
-        rest = decode(_Rest, values, str(name))
-        self.scalars, self.files = rest.scalars, rest.files
         self.tokenizer = self.state.tokenizer
         # Numbers that no run has are refused: other code would count up to them.
-        made = self.scalars.get("steps", 0)
+        made = self.state.scalars.get("steps", 0)
         step, samples = self.state.step, self.state.consumed_samples
         if type(made) is not int or not made <= step <= samples:
             raise FormatError(
                 f"{name}: step {step:,}, {brief(made)} steps of the optimizer and {samples:,} "
                 "samples consumed: no run has these together"
             )
-        if self.model.num_layers > len(self.files):
-            raise FormatError(
-                f"{name}: {len(self.files):,} files do not hold {self.model.num_layers:,} layers"
-            )
+        layers, files = self.model.num_layers, len(self.state.files)
+        if layers > files:
+            raise FormatError(f"{name}: {files:,} files do not hold {layers:,} layers")
 
     def verify(self, names: Iterable[str] | None = None) -> None:
         """Compare files with their sizes and checksums. FormatError names the broken file."""
-        for name in self.files if names is None else names:
-            expected, path = self.files[name], self.path / name
+        for name in self.state.files if names is None else names:
+            expected, path = self.state.files[name], self.path / name
             digest = digest_file(path) if path.exists() else None
             if digest != expected:
                 raise FormatError(

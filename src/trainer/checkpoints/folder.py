@@ -70,10 +70,16 @@ def find(folder: str | os.PathLike[str]) -> Path | None:
     for path in (root, latest, unfinished(latest)):
         if (path / STATE).exists():
             return path
-        if path.is_dir() and any(map(LAYER_FILE.fullmatch, os.listdir(path))):
+        names = os.listdir(path) if path.is_dir() else []
+        if any(map(LAYER_FILE.fullmatch, names)):
             raise InputError(
                 f"{path}: layer files of GPT-NeoX: make a checkpoint of them, with `tokpack model "
                 f"import {path} --config FILE.yml -o BASE`"
+            )
+        if "config.json" in names:
+            raise InputError(
+                f"{path}: a model of transformers: make a checkpoint of it, with `tokpack model "
+                f"import {path} -o BASE`"
             )
     whole = checkpoints(root)
     if name := _named(root):

@@ -61,7 +61,7 @@ def open_model(
         weights = HubWeights(path, vocab_size, accepted)
     elif not path.is_dir():
         raise InputError(
-            f"{folder}: no such folder; a model of the Hugging Face hub has to be downloaded before"
+            f"{folder}: no such folder; a model of the Hugging Face hub has to be downloaded first"
         )
     for one in () if weights else folders.foreign_folders(path):
         if files := find_files(one):
@@ -136,7 +136,7 @@ def import_model(
         save_config(config, "".join(notes) + yaml.safe_dump(settings, sort_keys=False), ())
         try:
             state = RunState(0, 0, {}, {}, model, tokenizer, dict(weights.accepted))
-            folders.commit(target, state_text(state, {}, files), keep=0)
+            folders.commit(target, state_text(state, files), keep=0)
         except BaseException:
             remove_file(str(config))
             raise

@@ -56,7 +56,8 @@ class Schedule:
         if self.batch_size(0) > self.train_samples:
             raise UsageError(
                 f"{self.train_samples:,} samples do not fill the first batch of "
-                f"{self.batch_size(0):,}: ask for more, or for a smaller batch"
+                f"{self.batch_size(0):,}: raise {option('train_samples')}, or lower "
+                f"{option('global_batch_size')}"
             )
 
     def batch_size(self, consumed: int) -> int:
