@@ -23,6 +23,7 @@ _COLUMN, _WIDE_COLUMN = 30, 34  # where help begins
 _HELP = ("-h", "--help", "--help-all")
 _FROM_THE_END = re.compile(r"-\d+[:,].*")  # documents such as -3:, which look like a flag
 _ROW = re.compile(r"(-[\w-]+(?:, -[\w-]+)*)(?: (\S+))?")
+_UNITS = ", such as 50k, 1.5M, 2G or 3e9"
 _CHOICES = re.compile(r"[a-z0-9]+(\|[a-z0-9]+)+")
 
 
@@ -196,13 +197,14 @@ def number(minimum: int) -> Callable[[str], int]:
     """A converter for whole numbers of at least ``minimum``."""
 
     def convert(text: str) -> int:
+        value, units = minimum - 1, ""
         try:
             value = count_of(text)
         except ValueError:
-            value = minimum - 1
+            units = _UNITS if text[:1].isdigit() else ""
         if value < minimum:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is not a whole number of at least {minimum}"
+                f"{text!r} is not a whole number of at least {minimum}{units}"
             )
         return value
 
@@ -211,12 +213,13 @@ def number(minimum: int) -> Callable[[str], int]:
 
 def positive(text: str) -> float:
     """Convert a number above 0."""
+    value, units = 0.0, ""
     try:
         value = float(without_unit(text.replace("_", "").replace(",", "")))
     except ValueError:
-        value = 0.0
+        units = _UNITS if text[:1].isdigit() else ""
     if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0{units}")
     return value
 
 
@@ -263,7 +266,9 @@ def _with_dashes(argv: Sequence[str]) -> list[str]:
 def _refuse_unknown(words: Sequence[str], names: Sequence[str]) -> None:
     for argument in words:
         name = argument.partition("=")[0]
-        if name.startswith("--") and name not in names:
+        # argparse would take -output for -o utput.
+        has_one_dash = len(name) > 2 and f"-{name}" in names
+        if has_one_dash or (name.startswith("--") and name not in names):
             hint = nearest(name, names)
             raise UsageError(f"unknown flag {name}" + (f"; did you mean {hint}?" if hint else ""))
 

@@ -19,7 +19,7 @@ from tokpack.dataset.shards import is_virtual, piece_prefix
 from tokpack.dataset.table import dropped_path, is_table, table_path
 from tokpack.dataset.track import is_track, own_tracks, track_path
 from tokpack.dataset.view import is_selection, selection_path
-from tokpack.errors import BusyError, FormatError, InputError, TokpackError
+from tokpack.errors import BusyError, FormatError, InputError, TokpackError, UsageError
 from tokpack.quantities import bytes_text
 from tokpack.storage import identity, storage_of
 from tokpack.storage.disk import (
@@ -63,8 +63,10 @@ def dataset_outputs(
     """The outputs of a new dataset ``prefix`` that has ``tracks``, and tables with ``table``.
 
     An old track, table or selection is replaced even if the new dataset has none; a foreign file
-    with such a name stays. With ``selection`` the new dataset is a view.
+    with such a name stays. With ``selection`` the new dataset is a view. UsageError for a folder.
     """
+    if os.path.basename(prefix) in ("", ".", ".."):
+        raise UsageError(f"output {prefix!r} is a folder: add a name for the dataset")
     new = [track_path(prefix, name) for name in tracks]
     beside = [(path, TRACK) for path in dict.fromkeys([*new, *own_tracks(prefix)])]
     paths = (table_path(prefix), dropped_path(prefix))

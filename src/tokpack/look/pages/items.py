@@ -29,6 +29,7 @@ from tokpack.samples.blend.file import is_blend_file, read_words
 from tokpack.samples.blend.plan import plan_of
 from tokpack.shards.commit import survey
 from tokpack.shards.plan import ShardPlan, plan_path, prefix_of
+from tokpack.storage.disk import did_you_mean
 from tokpack.storage.objects.urls import is_url
 from tokpack.wall import entry_point
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _LOG = "log.jsonl"  # a folder with this file is that of a training run
 
+_ENDS = (".bin", ".idx", ".json", "_text_document.bin", "_text_document.idx")  # of a dataset
 TOKENS = "tokens"  # every dataset can be sorted by this
 
 
@@ -335,6 +337,9 @@ def _open(path: str, tokenizer: TokenizerFiles) -> list[Item]:
         if inside := list(_inside(path, tokenizer)):
             return inside
         raise InputError(f"{path}: no dataset, blend or run in this folder")
+    if not is_url(path) and not any(os.path.lexists(prefix + end) for end in ("", *_ENDS)):
+        hint = did_you_mean(prefix, ".idx") or did_you_mean(path)
+        raise InputError(f"{path}: no dataset, blend, run or folder has this name{hint}")
     return [DatasetItem(find_prefix(path), tokenizer)]
 
 
