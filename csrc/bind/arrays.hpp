@@ -36,7 +36,7 @@ inline std::span<const std::uint8_t> lengths_of(const Array<std::int32_t>& lengt
           static_cast<std::size_t>(lengths.nbytes())};
 }
 
-// i, as an index below `size`; IndexError says what it is the number of.
+// i as an index below `size`, or IndexError, which says what is numbered.
 inline std::uint64_t checked(std::int64_t i, std::uint64_t size, const char* what) {
   if (i < 0 || static_cast<std::uint64_t>(i) >= size) {
     throw py::index_error(std::string(what) + " " + std::to_string(i) + " of " +

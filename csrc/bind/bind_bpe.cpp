@@ -48,7 +48,7 @@ bool encodes_specials(const std::string& special_tokens) {
   return special_tokens == "encode";
 }
 
-// The added tokens, and the number of ids with theirs.
+// The added tokens, and the number of ids with those of added tokens.
 std::pair<std::vector<AddedToken>, std::size_t> parse_added(const std::vector<AddedTuple>& added,
                                                             std::size_t vocab_size) {
   std::vector<AddedToken> tokens;
@@ -188,7 +188,7 @@ class MetaspaceBinding : public EncoderBinding {
  protected:
   using EncoderBinding::EncoderBinding;
 
-  // `model` has all but what both kinds of models say in the same words.
+  // `model` has all parameters but those that both kinds of models share.
   void make(MetaspaceModel model, const Vocab& vocab, const std::vector<NormalizerTuple>& steps,
             const std::string& prefix, const std::vector<AddedTuple>& added,
             const std::string& special_tokens, std::size_t cache_bytes, const std::string& level) {
@@ -279,7 +279,7 @@ class WordBinding : public EncoderBinding {
  protected:
   using EncoderBinding::EncoderBinding;
 
-  // `model` has all but what both kinds of models say in the same words.
+  // `model` has all parameters but those that both kinds of models share.
   void make(WordPieceModel model, const Vocab& vocab, const std::string& prefix,
             std::uint32_t unknown, const std::vector<NormalizerTuple>& steps, const CutChoice& cuts,
             const std::vector<AddedTuple>& added, const std::string& special_tokens,
@@ -389,7 +389,7 @@ std::span<const TokenOffset> offsets_in(const OffsetRows& rows, const char* name
           static_cast<std::size_t>(rows.shape(0))};
 }
 
-// Throws ValueError unless the numbers of each document are none below 0, and `total` together.
+// Throws ValueError unless the numbers of all documents are at least 0 and add up to `total`.
 template <class T>
 void check_sum(std::span<const T> numbers, std::size_t total, const char* name) {
   std::size_t sum = 0;

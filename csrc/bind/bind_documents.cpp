@@ -100,8 +100,8 @@ Array<std::uint8_t> text_digests(const py::buffer& source, const Int64s& spans,
                     [&](const auto& span) { return document_of(data.span(), span); });
 }
 
-// Ids of 64 bits as int32, as those of other dtypes are hashed, and others in a longer form that no
-// such ids have.
+// Ids of 64 bits are hashed as int32, like those of other dtypes; documents with larger ids in a
+// longer form that no other ids have.
 std::span<const std::uint8_t> hashed_form(std::span<const std::uint64_t> ids,
                                           std::vector<std::uint8_t>& room) {
   const bool fit = std::all_of(ids.begin(), ids.end(), [](std::uint64_t id) {

@@ -271,8 +271,8 @@ std::int64_t apply_to_lines(const std::string& name, const Int64s& values, const
   return -1;
 }
 
-// Memory for arrays, used again when nobody holds an array in it any more: the operating system
-// takes longer to hand out fresh pages than gathering a batch takes.
+// Memory for arrays, used again when no array in it is held any more: the operating system takes
+// longer to hand out fresh pages than gathering a batch takes.
 class ArrayPool {
  public:
   py::array empty(const std::vector<py::ssize_t>& shape, const py::dtype& dtype) {

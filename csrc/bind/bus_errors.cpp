@@ -1,7 +1,6 @@
-// A page of a mapped file that is not there any more is a SIGBUS, in whatever code reads it. The
-// handler says which file that is, and lets what was installed before end the process. It runs on a
-// process that is broken, so it calls nothing but what POSIX allows in handlers, and takes no
-// memory.
+// Reading a page of a mapped file that is no longer there raises SIGBUS, in any code. The handler
+// says which file it is, and lets the previous handler end the process. It runs in a broken
+// process, so it calls only what POSIX allows in handlers, and takes no memory.
 #include "bind/bus_errors.hpp"
 
 #include <fcntl.h>
@@ -20,10 +19,10 @@
 namespace tokpack {
 namespace {
 
-struct sigaction before;           // what was installed when the handler was
-std::atomic<pthread_t> speaker{};  // the thread that says it
+struct sigaction before;           // the previous handler
+std::atomic<pthread_t> speaker{};  // the thread that writes the message
 
-// A text in memory of its own; what does not fit is left out.
+// A text in a fixed array; what does not fit is left out.
 class Line {
  public:
   void put(char c) {
@@ -80,7 +79,7 @@ class Words {
   std::string_view rest_;
 };
 
-// What is to be said of an address, where it is in a mapped file.
+// Writes the message about an address; false if it is not in this mapped file.
 bool describe(std::uint64_t address, std::string_view maps_line, Line& said) {
   Words words(maps_line);
   const std::uint64_t begin = words.number(16);
@@ -141,9 +140,9 @@ void on_bus_error(int number, siginfo_t* info, void*) {
     if (info->si_code > 0) explain(reinterpret_cast<std::uintptr_t>(info->si_addr));
     sigaction(number, &before, nullptr);
   } else if (pthread_equal(first, pthread_self())) {
-    signal(number, SIG_DFL);  // the one of before has handed it back, as Python's faulthandler does
+    signal(number, SIG_DFL);  // the previous handler returned, as Python's faulthandler does
   } else {
-    for (;;) pause();  // until the other thread has said it, and ended the process
+    for (;;) pause();  // until the other thread has ended the process
   }
   // A read that failed is tried again on return, and fails again; a signal that was sent is not.
   if (info->si_code <= 0) raise(number);

@@ -1,4 +1,4 @@
-// Names the mapped file that was cut off where the system ends a process that reads it.
+// Names the mapped file if a process is ended because it read a part that was cut off.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,8 @@ inline std::atomic<bool> bus_errors_unwatched{true};
 
 void install_bus_handler();
 
-// Takes SIGBUS, where it is not taken yet; handlers of before come behind. Costs a load else.
+// Installs the handler of SIGBUS unless it is installed; it calls the previous one. Otherwise it
+// costs one load.
 inline void watch_bus_errors() {
   if (bus_errors_unwatched.load(std::memory_order_relaxed)) install_bus_handler();
 }

@@ -48,7 +48,7 @@ class EncoderBinding {
   }
 
  protected:
-  // Throws ValueError for a dtype that ids have not.
+  // Throws ValueError for a dtype that ids cannot have.
   explicit EncoderBinding(const std::string& dtype) : wide_(dtype == "int32") {
     if (!wide_ && dtype != "uint16") {
       throw py::value_error("dtype '" + dtype + "' is neither uint16 nor int32");

@@ -1,4 +1,4 @@
-// How Python says in which steps text is cut.
+// The steps in which text is cut, as Python passes them.
 #pragma once
 
 #include <string>
@@ -22,7 +22,8 @@ inline std::vector<StepText> step_texts(const std::vector<StepTuple>& steps) {
   return texts;
 }
 
-// Throws ValueError for an unknown name, or with a phrase that says what is not understood.
+// Throws ValueError for an unknown name, or for steps, with a phrase that says what is not
+// understood.
 inline Pretokenizer parse_pattern(const PatternChoice& pattern) {
   if (const auto* const name = std::get_if<std::string>(&pattern)) return Pretokenizer(*name);
   return Pretokenizer(step_texts(std::get<std::vector<StepTuple>>(pattern)));

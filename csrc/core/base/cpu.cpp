@@ -9,7 +9,7 @@
 namespace tokpack {
 
 #if defined(__x86_64__)
-// These two are not known to __builtin_cpu_supports() of all compilers.
+// Not every compiler's __builtin_cpu_supports() knows these two.
 static bool has_lzcnt() {
   unsigned eax, ebx, ecx, edx;
   return __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 5 & 1) != 0;

@@ -1,5 +1,5 @@
-// Levels: sets of instructions that kernels have versions for. Which of them this machine has is
-// found out once, at run time.
+// Levels: the instruction sets for which kernels have versions. What this machine has is found out
+// once, at run time.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ enum class Level : std::uint8_t { kScalar, kAvx2, kAvx512, kNeon };
 std::span<const Level> levels();
 inline Level best_level() { return levels().back(); }
 
-// The level of a name, the best one for "auto"; nothing when the name is unknown or this machine
-// lacks the level.
+// The level with this name, or the best one for "auto"; nullopt if the name is unknown or this
+// machine lacks the level.
 std::optional<Level> level_by_name(std::string_view name);
 std::string_view level_name(Level level);
 

@@ -26,10 +26,10 @@ inline std::int64_t thread_nanoseconds() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Touches all of untouched memory, whose size is that of whole huge pages, on huge pages where they
-// are at hand. Such a page costs 0.1 to 0.3 ms then. Else it may cost ten times that: the system
-// moves others out of its way, or the host of a virtual machine has yet to provide it. After the
-// first of these this process takes small pages, which the system may join when it has time.
+// Touches fresh memory, a whole number of huge pages, one page after the other. A huge page costs
+// 0.1 to 0.3 ms if one is free, and ten times that if the system must first move other pages away,
+// or if the host of a virtual machine must provide it. After the first slow page this process takes
+// small pages, which the system may join later.
 inline void take_pages(std::uint8_t* at, std::size_t size) {
   constexpr std::int64_t kSlow = 1'000'000;  // ns
   static std::atomic<bool> slow = false;
@@ -77,7 +77,7 @@ class HugeArray {
     }
   }
 
-  // Moves what lies on small pages to huge ones, which may take milliseconds for each.
+  // Moves what lies on small pages to huge ones, which may take milliseconds per page.
   void make_huge() {
 #if defined(__linux__)
     if (bytes() >= kHugePage) madvise(static_cast<void*>(data_), mapped(), kCollapse);

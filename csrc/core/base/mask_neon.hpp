@@ -1,5 +1,5 @@
-// Masks, with bit i for byte i, of what NEON's comparisons give: all ones or all zeros in each
-// byte. x86 has an instruction for it, NEON has none.
+// Masks, with bit i for byte i, of the results of NEON's comparisons, whose bytes are all ones or
+// all zeros. x86 has an instruction for this, NEON has none.
 #pragma once
 
 #include <arm_neon.h>

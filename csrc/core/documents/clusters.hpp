@@ -1,4 +1,4 @@
-// Which of many documents belong together: those with equal keys, and what follows from pairs.
+// Which documents belong together: pairs with equal keys, and the clusters that pairs form.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@ struct DocumentPair {
   bool operator==(const DocumentPair&) const = default;
 };
 
-// The bits of a key: the number of its documents is not looked at.
+// A key of 128 bits.
 struct Key128 {
   std::uint64_t high;
   std::uint64_t low;
   auto operator<=>(const Key128&) const = default;
 };
 
-// Appends pairs of documents with equal keys, of the keys whose upper 32 bits lie in share `part`
+// Appends pairs of documents with equal keys, for the keys whose upper 32 bits lie in share `part`
 // of `parts`: for each document but the first of its key (first, document), and with `neighbours`
-// also (the one before it, document). Ordered by key, then document, so the parts one after the
-// other are the whole whatever their number. Takes 16 to 24 bytes for each key of the part.
-// Key is std::uint64_t or Key128.
+// also (previous, document). They are ordered by key, then document, so all parts in order give the
+// same pairs, whatever their number. Takes 16 to 24 bytes for each key of the part. Key is
+// std::uint64_t or Key128.
 template <class Key>
 void equal_pairs(std::span<const Key> keys, std::uint32_t part, std::uint32_t parts,
                  bool neighbours, std::vector<DocumentPair>& out);
@@ -34,7 +34,7 @@ void equal_pairs(std::span<const Key> keys, std::uint32_t part, std::uint32_t pa
 // A forest in which parents[i] <= i: the root of a tree is its smallest document, so the trees and
 // their roots do not depend on the order of the pairs. Begin with parents[i] = i.
 //
-// Both throw std::invalid_argument for a parent or a document that is none.
+// Both throw std::invalid_argument for a parent or a document that does not exist.
 void join_pairs(std::span<std::int64_t> parents, std::span<const DocumentPair> pairs);
 // Appends the pairs that are in different trees.
 void separate_pairs(std::span<std::int64_t> parents, std::span<const DocumentPair> pairs,

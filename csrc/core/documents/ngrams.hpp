@@ -1,5 +1,5 @@
-// Hashes of n-grams of tokens. They are part of what results are made of: integer arithmetic only,
-// the same everywhere, with values in tests/golden/ngrams.txt that never change.
+// Hashes of n-grams of tokens. Results depend on them, so they are integer arithmetic, equal on
+// every machine, and never change: tests/golden/ngrams.txt has some of them.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ constexpr std::uint64_t hash_ngram(std::span<const T> tokens) {
   return hash;
 }
 
-// Calls each(position, hash) for every n-gram of the tokens in order; tokens that are fewer than n
-// are one n-gram, no token is none. n must be at least 1.
+// Calls each(position, hash) for every n-gram of the tokens in order; fewer than n tokens are one
+// n-gram, no tokens are none. n must be at least 1.
 template <class T, class Each>
 void each_ngram(std::span<const T> tokens, std::size_t n, Each&& each) {
   if (tokens.size() <= n) {

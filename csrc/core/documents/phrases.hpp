@@ -1,4 +1,5 @@
-// Finds in documents what evaluation texts say: every n-gram of a long text, a short one whole.
+// Finds the phrases of evaluation texts in documents: all n-grams of long texts, and short texts
+// whole.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,11 @@
 
 namespace tokpack {
 
-// A set of phrases. A text of `ngram` tokens or more gives each of its n-grams, a shorter one of
-// at least `shortest` tokens itself, one with fewer nothing. Tokens may have sizes, of which `size`
-// is the largest: then an n-gram is as many from a token on as come to `ngram` such ones. Equal
-// phrases are one, where it is first. What is found is compared token by token: no hash is trusted.
+// A set of phrases. A text of at least `ngram` tokens gives all its n-grams, a shorter one of at
+// least `shortest` tokens gives itself, any other gives nothing. If tokens have sizes, the largest
+// of which is `size`, an n-gram is as many consecutive tokens as are together as large as `ngram`
+// of the largest. Equal phrases are one, at its first place. Matches are compared token by token:
+// no hash is trusted.
 class Phrases {
  public:
   struct Phrase {
@@ -26,16 +28,17 @@ class Phrases {
     std::int64_t phrase;
   };
 
-  // `texts` are the tokens of all texts, which end at `ends`, and `sizes` those of each; none: all
-  // are 1. Throws std::invalid_argument where ends go down or beyond the tokens, where sizes are
-  // not as many as these or none is the largest, and unless 1 <= shortest <= ngram.
+  // `texts` has the tokens of all texts, which end at `ends`; `sizes` has the size of each token,
+  // or is empty if all are 1. Throws std::invalid_argument if ends descend or exceed the tokens, if
+  // there are not as many sizes as tokens or none is the largest, and unless 1 <= shortest <=
+  // ngram.
   Phrases(std::vector<std::uint64_t> texts, std::span<const std::int64_t> ends, std::size_t ngram,
           std::size_t shortest, std::span<const std::uint8_t> sizes = {}, std::size_t size = 1);
 
   std::span<const Phrase> phrases() const { return phrases_; }
 
-  // Appends where phrases are in a document: those of n tokens in order, then the short ones.
-  // T is an unsigned integer of 2, 4 or 8 bytes.
+  // Appends the places of phrases in a document: those of n tokens in order, then the short ones. T
+  // is an unsigned integer of 2, 4 or 8 bytes.
   template <class T>
   void find(std::int64_t document, std::span<const T> tokens, std::vector<Hit>& out) const;
 
@@ -45,13 +48,13 @@ class Phrases {
     std::int64_t phrase;
     auto operator<=>(const Entry&) const = default;
   };
-  // Phrases by the hash of their first `anchor` tokens. Of a document only every `step`-th run of
-  // `probe` tokens is looked at: wherever an anchor is, one of these lies in it, as
-  // probe + step - 1 == anchor. The filter has all runs of `probe` tokens in anchors.
+  // Phrases by the hash of their first `anchor` tokens. Only every `step`-th run of `probe` tokens
+  // of a document is looked up: one of them lies in each anchor, wherever that is, since probe +
+  // step - 1 == anchor. The filter has all runs of `probe` tokens in anchors.
   struct Table {
     std::size_t anchor = 1, probe = 1, step = 1;
     unsigned filter_shift = 0, slot_shift = 0;
-    HugeArray<std::uint64_t> filter;  // a Bloom filter, of which a run has one word
+    HugeArray<std::uint64_t> filter;  // a Bloom filter; each run has one word
     HugeArray<std::uint32_t> slots;   // 1 + the first entry of a hash; 0 is none
     std::vector<Entry> entries;       // ordered by hash, then phrase
   };

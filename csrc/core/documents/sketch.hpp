@@ -1,4 +1,5 @@
-// Signatures of documents, alike in as many places as the sets of their n-grams are (MinHash).
+// Signatures of documents (MinHash): the share of places in which two agree estimates the
+// similarity of their sets of n-grams.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ namespace tokpack {
 //   value  = lower 32 bits, at most 2^32 - 2
 //
 // A band is `rows` values in a row, and its hash mix_hash(hash_ngram(values)). Documents that
-// agree in a band are candidates: of two that are alike to J, 1 - (1 - J^rows)^bands become such.
+// agree in a band are candidates: two of similarity J with probability 1 - (1 - J^rows)^bands.
 class Sketch {
  public:
   static constexpr std::size_t kMostPlaces = 4096;
@@ -31,8 +32,8 @@ class Sketch {
 
   std::size_t bands() const { return bands_; }
 
-  // Writes the hash of each band; of a document without a token there is none to compare, and all
-  // are 0. T is an unsigned integer of 2, 4 or 8 bytes.
+  // Writes the hash of each band; a document without tokens has none to compare, so all are 0. T is
+  // an unsigned integer of 2, 4 or 8 bytes.
   template <class T>
   void band_hashes(std::span<const T> tokens, std::span<std::uint64_t> out);
 

@@ -1,4 +1,4 @@
-// Whether tokens are a text: the bytes of each, one after the other.
+// Whether tokens spell a text: their bytes, one after the other.
 #pragma once
 
 #include <cstddef>

@@ -24,11 +24,11 @@ constexpr std::uint32_t kLimit = 0x32400;  // of code points that may be letters
 enum Item : std::uint32_t {
   kLetter = 0,
   kCharacter = 1u << 30,  // of a script without spaces
-  kNothing = 2u << 30,    // with what it is where that may close the mark of a list
+  kNothing = 2u << 30,    // with the character if that may close a list marker
   kSpace = 3u << 30,
 };
 constexpr std::uint32_t kKind = 3u << 30;
-constexpr std::uint32_t kPunctuation = 1u << 29;  // of kNothing and kSpace: it, or a mark, is one
+constexpr std::uint32_t kPunctuation = 1u << 29;  // of kNothing and kSpace: punctuation or a mark
 constexpr std::uint32_t kSeveral = 1u << 28;      // of kNothing: the rest is a place in the pool
 constexpr std::uint32_t kCodePoint = 0x1FFFFF;
 
@@ -45,7 +45,7 @@ constexpr CodePoints::Range kWithoutSpaces[] = {
     {0xAA60, 0xAADF},  // Myanmar's third block, Tai Viet
 };
 
-// What may close the mark of a list: the character itself; 0: nothing of that kind.
+// The character itself if it may close a list marker, else 0.
 std::uint32_t closing_of(std::uint32_t c) {
   return c == '.' || c == ')' || c == ']' || c == ':' ? c : 0;
 }
@@ -178,7 +178,7 @@ const Folds& folds() {
   return all;
 }
 
-// A character at p, nothing where it is none of UTF-8.
+// The character at p; nullopt if it is not valid UTF-8.
 std::optional<CodePoint> checked_character(const std::uint8_t* p, const std::uint8_t* end) {
   if (*p < 0x80) return CodePoint{*p, 1};
   const std::size_t size = *p < 0xC2 ? 0 : *p < 0xE0 ? 2 : *p < 0xF0 ? 3 : *p < 0xF5 ? 4 : 0;
@@ -199,7 +199,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool begins_tag(char c) { return is_ascii_letter(c) || c == '/' || c == '!'; }
 bool begins_entity(char c) { return is_ascii_letter(c) || c == '#'; }
 
-// The size of a tag at the beginning of a text; 0: there is none.
+// The size of a tag at the beginning of a text; 0 if there is none.
 std::size_t tag_at(std::string_view text) {
   if (text.size() < 3 || !begins_tag(text[1])) return 0;
   for (std::size_t i = 2; i < std::min(text.size(), kLongestTag); ++i) {
@@ -209,7 +209,7 @@ std::size_t tag_at(std::string_view text) {
   return 0;
 }
 
-// The size of a link's address with its brackets, behind the text of the link.
+// The size of a link's address with its brackets, after the text of the link; 0 if there is none.
 std::size_t address_at(std::string_view text) {
   if (text.size() < 3 || text[1] != '(') return 0;
   for (std::size_t i = 2; i < std::min(text.size(), kLongestTag); ++i) {
@@ -219,10 +219,10 @@ std::size_t address_at(std::string_view text) {
   return 0;
 }
 
-// A character that is written otherwise; 0 bytes: there is none.
+// An escaped character and the bytes of its escape; 0 bytes if there is none.
 struct Escape {
   std::size_t size = 0;
-  std::uint32_t code_point = 0xAD;  // that which is nothing, where it is none
+  std::uint32_t code_point = 0xAD;  // one that is nothing to words
 };
 
 std::optional<std::uint32_t> number_of(std::string_view digits, int base) {
@@ -259,7 +259,7 @@ Escape json_escape_at(std::string_view text) {
   return number ? Escape{6, *number} : Escape{};
 }
 
-// Words are hashed as n-grams are, of their letters, and known by 32 bits of that.
+// The hash of a word is 32 bits of that of its letters as an n-gram.
 constexpr std::uint32_t kEmpty = 0;
 constexpr auto kBase = static_cast<std::uint32_t>(kNgramBase);
 
@@ -272,10 +272,10 @@ constexpr std::size_t kMost = 254;  // letters or characters of a token that has
 constexpr auto kPowers = [] {
   std::array<std::uint32_t, kMost + 2> powers{1};
   for (std::size_t i = 1; i <= kMost; ++i) powers[i] = powers[i - 1] * kBase;
-  return powers;  // and a last one, of 0
+  return powers;  // the last one is 0
 }();
 
-// Whether the letters of a word are those of the mark of a list, with what stands behind them.
+// Whether a word is a list marker, by its letters and the punctuation after them.
 class ListMark {
  public:
   void letter(std::uint32_t c) {
@@ -292,14 +292,14 @@ class ListMark {
     state_ = closes && state_ != kNone ? kClosed : kNone;
   }
   bool is_one() const { return state_ == kClosed; }
-  bool is_open() const { return state_ != kNone; }  // so that it may become one
+  bool is_open() const { return state_ != kNone; }  // it may become one
 
  private:
   enum State { kNew, kLetter, kDigit, kThreeDigits = kDigit + 2, kClosed, kNone };
   int state_ = kNew;
 };
 
-// Whether letters, by their hash, are those of the mark of a list, whatever stands between them.
+// Whether the letters with this hash may be those of a list marker, whatever is between them.
 bool are_of_mark(std::uint32_t letters) {
   static const std::vector<std::uint32_t> all = [] {
     std::vector<std::uint32_t> marks;
@@ -318,14 +318,14 @@ bool are_of_mark(std::uint32_t letters) {
   return std::binary_search(all.begin(), all.end(), letters);
 }
 
-// Whether markup may go on behind a text, so that it cannot be told yet what it is.
+// Whether a text may end inside markup, so that what follows decides what it is.
 bool is_open(std::string_view text) {
   constexpr std::size_t longest_escape = 6;
   if (text.substr(text.size() - std::min(text.size(), longest_escape)).find('\\') != text.npos) {
     return true;
   }
   const std::size_t least = text.size() - std::min(text.size(), kLongestTag);
-  bool is_joined = true, may_be_tag = true;  // without white space, or the end of a tag, behind
+  bool is_joined = true, may_be_tag = true;  // no white space, or end of a tag, follows
   for (std::size_t i = text.size(); i-- > least && (is_joined || may_be_tag);) {
     const char c = text[i];
     const bool is_last = i + 1 == text.size();
@@ -338,7 +338,8 @@ bool is_open(std::string_view text) {
   return false;
 }
 
-// Calls each(item, begin, end) for what stands in a text, from byte to byte.
+// Calls each(item, begin, end) for the characters and the markup of a text; begin and end are
+// bytes.
 template <class Each>
 void each_item(std::string_view text, Punctuation punctuation, Each&& each) {
   const Folds& all = folds();
@@ -441,7 +442,7 @@ std::string_view TokenWords::bytes_of(T token) const {
           static_cast<std::size_t>(ends_[token]) - begin};
 }
 
-// What a token is by itself; the hashes of the characters that it is are appended if it is several.
+// The entry of a token by itself; if it is several characters, their hashes are appended.
 TokenWords::Entry TokenWords::entry_of(std::string_view token,
                                        std::vector<std::uint32_t>& characters) {
   const auto* const data = reinterpret_cast<const std::uint8_t*>(token.data());
@@ -517,7 +518,7 @@ TokenWords::Entry TokenWords::entry_of(std::string_view token,
     }
     is_first = false;
   });
-  // The letters of a mark may be those of several tokens.
+  // The letters of a list marker may come from several tokens.
   is_simple &= !mark.is_one() && std::max(count, alone.size()) <= kMost;
   is_simple &= alone.empty() || (entry.flags & (kEndsLink | kEndsInMarkup)) == 0;
   if (!is_simple) {
@@ -547,7 +548,7 @@ struct TokenWords::Chain {
   Entry entry;
 };
 
-// The entry of the first tokens together, which have whole characters, and how many these are.
+// The entry of the first tokens that are whole characters together; `size` is their number.
 template <class T>
 const TokenWords::Entry& TokenWords::chained(std::span<const T> tokens, std::size_t& size) const {
   static const Entry unknown = [] {
@@ -584,7 +585,7 @@ const TokenWords::Entry& TokenWords::chained(std::span<const T> tokens, std::siz
   return slot.entry;
 }
 
-// The token in which the word begins that is open before token i, of those from `least` on.
+// The token, `least` at the lowest, in which the word that is open before token i begins.
 template <class T>
 std::size_t TokenWords::word_at(std::span<const T> tokens, std::size_t least, std::size_t i) const {
   while (i > least && (at(tokens[i - 1]).flags & kEnds) == 0) --i;
@@ -596,7 +597,7 @@ void TokenWords::hashes(std::span<const T> tokens, std::vector<std::uint32_t>& o
   std::size_t used = out.size();
   std::size_t least = 0;                       // the token before which no word is open
   std::uint32_t letters = kEmpty, before = 0;  // of the open word; the flags of the last token
-  // There is room for a word of each token that is left, and for some that come at once.
+  // Keeps room for one word per token that is left, beside the appended ones.
   const auto append = [&](std::span<const std::uint32_t> some, std::size_t left) {
     if (out.size() < used + some.size() + left + 1) out.resize(used + 2 * some.size() + left + 1);
     std::copy(some.begin(), some.end(), out.begin() + static_cast<std::ptrdiff_t>(used));
@@ -658,8 +659,9 @@ void TokenWords::hashes(std::span<const T> tokens, std::vector<std::uint32_t>& o
   out.resize(used);
 }
 
-// The words of tokens from `first` on by their text, beyond `last`, which becomes the token before
-// which it stops: one that begins with what ends any word. They are valid until the next call.
+// The words of the tokens from `first` on, from their text, to beyond `last`, which becomes the
+// token at which it stops: one that begins with the end of any word. They are valid until the next
+// call.
 template <class T>
 std::span<const std::uint32_t> TokenWords::look_at(std::span<const T> tokens, std::size_t first,
                                                    std::size_t& last) const {

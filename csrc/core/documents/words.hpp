@@ -11,44 +11,45 @@
 
 namespace tokpack {
 
-// A word is what stands between white space, in lower case and form NFKD, without marks (accents),
-// punctuation and symbols; long dashes, slashes, bars, bullets and dots as one character are white
-// space. Of scripts that are written without spaces every character is a word of its own. Markup is
-// no text: a tag of HTML is white space, an entity is its character if it is a number and else
-// nothing, the address of a link of Markdown is nothing; \n, \r, \t and \u00e9, as JSON has them,
-// are what they say. A number with a dot, a bracket or a colon right behind it, or a letter with
-// one of the last two, is the mark of a list and no word. Bytes that are no UTF-8 are white space.
+// A word is the text between white space, in lower case and form NFKD, without marks (accents),
+// punctuation and symbols; long dashes, slashes, bars, bullets and the ellipsis character are white
+// space. In scripts that are written without spaces every character is a word of its own. Markup is
+// not text: a tag of HTML is white space, a numeric entity is its character and any other is
+// nothing, the address of a Markdown link is nothing; \n, \r, \t and \u00e9, as JSON writes them,
+// are what they stand for. A number followed by a dot, a bracket or a colon, or a letter followed
+// by one of the last two, is a list marker and not a word. Bytes that are not UTF-8 are white
+// space.
 struct Word {
   std::uint32_t hash;
   bool is_character;       // of a script without spaces
-  std::size_t begin, end;  // from its first letter to behind its last, in bytes
+  std::size_t begin, end;  // from its first letter to after its last, in bytes
 };
 
-// What becomes of punctuation and symbols, and of marks that are no part of a letter: who cleans
-// text by expressions such as [^\w\s] takes these for the same.
+// What becomes of punctuation, symbols, and marks that are not part of a letter. Programs that
+// clean text with expressions such as [^\w\s] treat them alike.
 enum class Punctuation : std::uint8_t {
   kAsDescribed,
-  kSpaces,   // all of it is white space, and there is no markup
-  kNothing,  // nor is there any with this, but none is white space
+  kSpaces,   // they are white space; markup is not recognized
+  kNothing,  // they are nothing; markup is not recognized
 };
 
 // Appends the words of a text.
 void words_of(std::string_view text, Punctuation punctuation, std::vector<Word>& out);
 
-// The words of documents by their tokens, without their text where tokens are whole words or parts
-// of such: of each the table has what it adds to the hash of a word.
+// The words of documents, from their tokens. Tokens that are words or parts of words need not be
+// turned into text: a table has what each adds to the hash of a word.
 class TokenWords {
  public:
-  // Token i has the bytes [ends[i - 1], ends[i]), the first one those from 0; one without bytes is
-  // white space, as any token is that has no entry. Throws std::invalid_argument where ends go down
-  // or beyond the bytes.
+  // Token i has the bytes [ends[i - 1], ends[i]), the first one those from 0. A token without
+  // bytes, or without an entry, is white space. Throws std::invalid_argument if ends descend or
+  // exceed the bytes.
   TokenWords(std::span<const std::uint8_t> bytes, std::span<const std::int64_t> ends);
 
   // Appends the hashes of the words of a document. T is an unsigned integer of 2, 4 or 8 bytes.
   template <class T>
   void hashes(std::span<const T> tokens, std::vector<std::uint32_t>& out) const;
 
-  // The same by its text; a word is in the tokens [begin, end) instead of bytes.
+  // The same, with begin and end of each word in tokens instead of bytes.
   template <class T>
   void words(std::span<const T> tokens, std::vector<Word>& out) const;
 
@@ -64,32 +65,33 @@ class TokenWords {
     kBegins,      // ends it, and begins another, or none
     kCharacters,  // ends it, and is words of one character
     kPartial,     // has parts of characters
-    kComplex,     // has to be looked at with what stands beside it
+    kComplex,     // needs the text of its neighbours, too
   };
-  // Each of the first pairs is of a token and of the one behind it: where that has the second flag,
-  // both are looked at.
+  // The first six are pairs, for a token and the next one: if they have both flags, their text is
+  // looked at.
   enum Flag : std::uint16_t {
-    kMayBeMark = 1,      // ends in letters as the mark of a list has
-    kClosesMark = 2,     // begins with what stands behind these
+    kMayBeMark = 1,      // ends in letters that a list marker may have
+    kClosesMark = 2,     // begins with what follows these
     kEndsLink = 4,       // ends in a bracket, as the text of a link does
-    kBeginsAddress = 8,  // begins with one, as the address behind it does
-    kEndsInMarkup = 16,  // ends in what may be the beginning of markup
-    kHasNoSpace = 32,    // does not begin with white space of ASCII, so that it may be
+    kBeginsAddress = 8,  // begins with one, as the address after it does
+    kEndsInMarkup = 16,  // ends in what may begin markup
+    kHasNoSpace = 32,    // does not begin with white space of ASCII, so it may go on
     kUnusual = 64,       // neither joins nor begins a word
     kEnds = 128,         // ends a word
-    kIsBoundary = 256,   // what is before it can be looked at without it
+    kIsBoundary = 256,   // the text before it can be looked at without it
     kMarkup = 512,       // may have markup
   };
   static constexpr std::uint32_t kSeconds = kClosesMark | kBeginsAddress | kHasNoSpace;
   struct Entry {
-    // The hash of its letters, or of its character; the place of several; of a token with parts of
-    // characters the bytes of one at its front, and behind its end.
+    // The hash of its letters or of its character; for several characters their place in
+    // characters_; for a token with parts of characters how many bytes of one it begins with, and
+    // how many are missing after it.
     std::uint32_t add = 0;
     std::uint16_t flags = kEnds | kIsBoundary;
     std::uint8_t count = kNoLetters;  // of its letters, or characters
     Kind kind = kBegins;
   };
-  static constexpr std::uint8_t kNoLetters = 255;  // stay of those before it
+  static constexpr std::uint8_t kNoLetters = 255;  // those before it stay
   struct Chain;                                    // of tokens that make whole characters together
 
   static Entry entry_of(std::string_view token, std::vector<std::uint32_t>& characters);
@@ -108,10 +110,10 @@ class TokenWords {
   std::span<const std::uint32_t> look_at(std::span<const T> tokens, std::size_t first,
                                          std::size_t& last) const;
 
-  std::uint64_t id_;  // of this object, of all that there were
+  std::uint64_t id_;  // unlike that of any other object of this process
   std::vector<std::uint8_t> bytes_;
   std::vector<std::int64_t> ends_;
-  std::vector<Entry> entries_;  // the last one is for tokens that have none
+  std::vector<Entry> entries_;  // the last one is for all other tokens
   std::vector<std::uint32_t> characters_;
 };
 

@@ -76,7 +76,7 @@ class Column {
          ColumnOutput& output)
       : data_(data), spans_(spans), output_(output), size_(spans.size() / 2) {}
 
-  // Finds the nulls, and gives what the first other value is.
+  // Finds the nulls, and returns the kind of the first other value.
   ColumnKind find_nulls() {
     ColumnKind kind = ColumnKind::null;
     output_.validity.resize((size_ + 7) / 8);
@@ -139,7 +139,7 @@ class Column {
     const auto written = static_cast<std::size_t>(out - begin);
     output_.offsets[size_] = static_cast<std::int32_t>(written);
     output_.data.resize(written);
-    // Arrow takes it for UTF-8, and a caller may give bytes that nobody has checked.
+    // Arrow assumes UTF-8, and callers may pass bytes that nobody has checked.
     return !high || all_valid(level);
   }
 

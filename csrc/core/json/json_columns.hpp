@@ -21,11 +21,11 @@ struct ColumnOutput {
   std::int64_t nulls = 0;
 };
 
-// Reads a column: `spans` are begin and end in `data` of the text of each value, in which is no
-// white space around the value; an empty one is null. Mixed, with no output to be read, are values
-// of several kinds (also integers and other numbers), lists, objects, integers beyond 64 bits,
-// strings with a lone surrogate, 2 GiB of strings, and what is no JSON. Of others the values are
-// what Python's json module gives. REQUIRES: each span is inside the data.
+// Reads a column. `spans` are begin and end in `data` of the text of each value, without white
+// space around it; an empty text is null. The column is mixed, and the output must not be read, if
+// it has values of several kinds (integers and other numbers are two), lists, objects, integers
+// beyond 64 bits, strings with a lone surrogate, 2 GiB of strings, or anything that is not JSON.
+// All other values are what Python's json module gives. REQUIRES: each span is inside the data.
 ColumnKind read_json_column(std::span<const std::uint8_t> data, std::span<const std::int64_t> spans,
                             Level level, ColumnOutput& output);
 

@@ -7,7 +7,8 @@
 
 namespace tokpack {
 
-// What the character after a backslash stands for; 0 for `u` and for what is no escape.
+// The character that an escape stands for, by the one after its backslash; 0 for `u` and for an
+// unknown escape.
 inline constexpr std::array<std::uint8_t, 256> kUnescaped = [] {
   std::array<std::uint8_t, 256> table{};
   table['"'] = '"';
@@ -31,7 +32,8 @@ inline constexpr std::array<std::int8_t, 256> kHexDigit = [] {
   return table;
 }();
 
-// The four hex digits at `in`, negative when they are not. REQUIRES: four readable bytes.
+// The value of the four hex digits at `in`; negative if they are not hex digits. REQUIRES: four
+// readable bytes.
 inline std::int32_t hex4(const std::uint8_t* in) {
   return kHexDigit[in[0]] * 4096 | kHexDigit[in[1]] * 256 | kHexDigit[in[2]] * 16 |
          kHexDigit[in[3]];
@@ -42,7 +44,7 @@ inline bool unicode_escape_follows(const std::uint8_t* in, const std::uint8_t* e
 }
 
 // Writes the character of a \uXXXX, or of two that are a surrogate pair, as UTF-8 to *out and
-// advances it. `in` is behind the first u. Returns the byte behind the last digit, or null for bad
+// advances it. `in` is after the first u. Returns the byte after the last digit, or null for bad
 // digits and lone surrogates.
 const std::uint8_t* copy_unicode_escape(const std::uint8_t* in, const std::uint8_t* end,
                                         std::uint8_t** out);

@@ -21,7 +21,7 @@ constexpr bool is_digit(Byte byte) { return byte >= '0' && byte <= '9'; }
 // that no step leaves the line.
 class RecordParser {
  public:
-  // The values of kept keys are noted in `values`, offsets from `base`, two for each.
+  // `values` gets two offsets from `base` for each kept key.
   RecordParser(const Byte* base, const Byte* end, const std::optional<std::string>& key,
                std::span<const std::string> kept, std::int64_t* values,
                const StringKernels& strings)

@@ -12,7 +12,7 @@ namespace tokpack {
 inline constexpr std::size_t kStringSlack = 64;
 
 struct StringKernels {
-  // Unescapes the string whose first byte is at `in` to *out, and advances *out behind it. Returns
+  // Unescapes the string whose first byte is at `in` to *out, and advances *out past it. Returns
   // the byte after the closing quote, or null when the string does not end before `end`, or holds a
   // raw control character, a malformed escape or a lone surrogate. Sets *high when it has a byte >=
   // 0x80. Writes no more bytes than it reads, and up to kStringSlack beyond; reads nothing from

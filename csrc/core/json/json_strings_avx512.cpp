@@ -100,7 +100,7 @@ inline UnicodeBlock decode_unicode(__m512i bytes, __m512i content, std::uint64_t
 
 inline bool has_high(__m512i bytes) { return _mm512_movepi8_mask(bytes) != 0; }
 
-// Writes the kept bytes one after the other, and overwrites what lies behind them: 64 bytes in all.
+// Writes the kept bytes one after the other, and overwrites what follows: 64 bytes in all.
 inline std::uint8_t* put(std::uint8_t* out, __m512i content, std::uint64_t kept) {
   _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(kept, content));
   return out + std::popcount(kept);
@@ -117,7 +117,7 @@ const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t* end, std::u
   std::uint64_t carry = 0;  // 1 when the byte at `in` is escaped
   for (;;) {
     const auto left = static_cast<std::size_t>(end - in);
-    // Behind the end zeros are loaded, which stop the walk as control characters do.
+    // After the end zeros are loaded, which stop the walk as control characters do.
     const __m512i bytes =
         left >= 64 ? _mm512_loadu_si512(in) : _mm512_maskz_loadu_epi8(_bzhi_u64(~0ULL, left), in);
     const std::uint64_t starts =
@@ -165,8 +165,8 @@ const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t* end, std::u
       if constexpr (kCopy) *out_end = out;
       return in + 1;
     }
-    // Here is the backslash of a \uXXXX that was not decoded, or its u, if the backslash ended the
-    // block before.
+    // This is the backslash of a \uXXXX that was not decoded, or its u if the backslash ended the
+    // previous block.
     const bool at_backslash = (starts & stop) != 0;
     carry = 0;
     if (at_backslash && at > 64 - 6) continue;

@@ -8,7 +8,7 @@ const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t* end, std::u
                          bool* high) {
   std::uint8_t* out = kCopy ? *out_end : nullptr;
   Isa::Bytes seen = Isa::zero();
-  // More than 64 bytes must be left: behind an escape at the end of the block another 32 bytes are
+  // More than 64 bytes must be left: after an escape at the end of the block another 32 bytes are
   // loaded.
   while (end - in > 64) {
     const Isa::Bytes bytes = Isa::load(in);
@@ -16,7 +16,7 @@ const std::uint8_t* walk(const std::uint8_t* in, const std::uint8_t* end, std::u
     std::uint64_t marks = Isa::specials(bytes);
     if constexpr (kCopy) Isa::store(out, bytes);
     std::uint32_t done = 0;  // bytes from `in` on that are done
-    bool moved = false;      // `in` is already behind Unicode escapes
+    bool moved = false;      // `in` is already past Unicode escapes
     while (marks != 0) {
       const auto at = static_cast<std::uint32_t>(std::countr_zero(marks));
       if constexpr (kCopy) out += at - done;

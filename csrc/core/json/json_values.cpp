@@ -19,7 +19,8 @@ constexpr std::uint64_t zero_bytes(std::uint64_t word) {
   return (word - kOnes) & ~word & kHighBits;
 }
 
-// Copies the inside of a string up to a quote, a backslash or a newline. Returns how many bytes.
+// Copies the inside of a string up to a quote, a backslash or a newline. Returns the number of
+// bytes.
 std::size_t copy_plain(const std::uint8_t* in, std::size_t size, std::uint8_t* out) {
   std::size_t i = 0;
   for (std::uint64_t word; size - i >= sizeof word; i += sizeof word) {
@@ -42,7 +43,7 @@ std::size_t copy_plain(const std::uint8_t* in, std::size_t size, std::uint8_t* o
 
 }  // namespace
 
-// Behind the brace of an object on the path; what is wrong with it, or null.
+// After the closing brace of an object on the path. Returns what is wrong, or null.
 const char* JsonValues::close_object() {
   if (!found_) return "no such key in the object that ends";
   if (level_ == 0) {
@@ -55,7 +56,7 @@ const char* JsonValues::close_object() {
   return nullptr;
 }
 
-// Behind the bracket of an array of records.
+// After the closing bracket of an array of records.
 void JsonValues::close_array() {
   found_ = after_value_ = true;
   state_ = path_.empty() ? State::kTop : State::kAfter;

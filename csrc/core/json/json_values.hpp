@@ -1,4 +1,4 @@
-// Cut JSON values, which arrive in chunks, into JSON lines.
+// Cuts JSON values, which arrive in chunks, into JSON lines.
 #pragma once
 
 #include <cstddef>
@@ -42,21 +42,21 @@ class JsonValues {
  private:
   enum class State : std::uint8_t {
     kTop,    // between values
-    kFirst,  // in an array of records, behind its bracket
-    kNext,   // behind a comma of it
+    kFirst,  // in an array of records, after its bracket
+    kNext,   // after a comma of it
     kRecord,
     kString,  // inside of a record's string
-    kEscape,  // behind a backslash in it
+    kEscape,  // after a backslash in it
     // On the way along the path, in an object that may have its next key:
-    kMember,  // behind the object's brace, or a comma
+    kMember,  // after the object's brace, or a comma
     kKey,
     kKeyEscape,
     kColon,
-    kValue,  // behind the colon
+    kValue,  // after the colon
     kSkip,   // inside of a value that is passed over
     kSkipString,
     kSkipEscape,
-    kAfter,  // behind a value
+    kAfter,  // after a value
   };
 
   const char* close_object();
@@ -66,7 +66,7 @@ class JsonValues {
   std::uint64_t position_ = 0;
   std::uint64_t depth_ = 0;  // brackets and braces open inside of a record, or what is passed over
   std::size_t level_ = 0;    // keys of the path that lead to the object
-  std::size_t key_at_ = 0;   // bytes of a key that are those of the path; kOther: it is another
+  std::size_t key_at_ = 0;   // bytes of a key that equal the path; kOther: another key
   State state_ = State::kTop;
   bool in_array_ = false;     // records are elements
   bool after_value_ = false;  // at the top, where a comma may follow

@@ -6,7 +6,8 @@
 
 namespace tokpack {
 
-// Ascending: a letter, shifted by 42, and the one or two that it becomes, the first shifted by 21.
+// Ascending: each is a letter, shifted by 42, with the one or two letters that it becomes, the
+// first shifted by 21.
 extern const std::uint64_t kCaseFolds[];
 extern const std::size_t kCaseFoldCount;
 

@@ -59,7 +59,7 @@ constexpr LongName kLongNames[] = {
     {"spaceseparator", "zs"},
 };
 
-// The code points of the runs whose value is one that is wanted.
+// The code points of the runs with a wanted value.
 template <class Wanted>
 CodePoints of_runs(std::span<const std::uint32_t> runs, Wanted&& is_wanted) {
   std::vector<CodePoints::Range> ranges;
@@ -76,7 +76,7 @@ CodePoints of_runs(std::span<const std::uint32_t> runs, Wanted&& is_wanted) {
   return CodePoints(std::move(ranges));
 }
 
-// The code points whose category begins with this; nothing when none does.
+// The code points whose category begins with this; nullopt if there are none.
 CodePoints of_category(std::string_view begin) {
   return of_runs({kCategoryRuns, kCategoryRunCount},
                  [&](std::uint32_t category) { return kCategories[category].starts_with(begin); });

@@ -23,23 +23,25 @@ class CodePoints {
   // REQUIRES: ascending, apart from each other.
   explicit CodePoints(std::vector<Range> ranges) : ranges_(std::move(ranges)) {}
 
-  // What \p{name} is to Oniguruma: a general category or one of the scripts that are here; spaces,
-  // hyphens, underscores and case do not count. Nothing for a name that is not known.
+  // The set that \p{name} means in Oniguruma: a general category, or one of the scripts in our
+  // tables. Spaces, hyphens, underscores and case of the name are ignored. nullopt for an unknown
+  // name.
   static std::optional<CodePoints> named(std::string_view name);
 
   static CodePoints all() { return {0, kLimit - 1}; }
   static CodePoints white_space();     // \s
   static CodePoints decimal_digits();  // \d
   static CodePoints words();           // \w
-  // \w of the library's other engine, which is asked about added tokens and by Whitespace.
+  // \w of the library's other engine, which it uses for added tokens and for Whitespace.
   static CodePoints rust_words();
-  // What the Hugging Face library's pretokenizers Digits and Punctuation take for them.
+  // The characters that are digits and punctuation to the Hugging Face library's pretokenizers
+  // Digits and Punctuation.
   static CodePoints numeric();
   static CodePoints punctuation();
-  // What its UnicodeScripts takes for scripts: first what is of any script, then each.
+  // The scripts of its UnicodeScripts: first the characters of any script, then each script.
   static std::vector<CodePoints> scripts();
-  // What its BertNormalizer removes: controls and the like, and marks without width; they are of
-  // an older Unicode.
+  // The characters that its BertNormalizer removes: controls and the like, and marks without width,
+  // by an older version of Unicode.
   static CodePoints bert_removed();
   static CodePoints bert_marks();
 

@@ -30,7 +30,7 @@ std::uint8_t look_up(const std::uint8_t* index, const std::uint8_t* blocks, std:
   return blocks[(block << kBlockBits) + (c & ((1u << kBlockBits) - 1))];
 }
 
-// As kBlocks has it, with the quick check of the form.
+// The entry in kBlocks, with the quick check of this form.
 template <NormalForm kForm>
 std::uint8_t properties(std::uint32_t code_point) {
   const std::uint8_t bits = look_up(kIndex, kBlocks, code_point);

@@ -12,15 +12,15 @@ namespace tokpack {
 
 enum class NormalForm : std::uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 
-// The form with this name, as "NFC".
+// The form with this name, such as "NFC".
 std::optional<NormalForm> normal_form_by_name(std::string_view name);
 
-// Whether Unicode's quick check proves that the text is in a normal form; where it does not the
-// text may still be. Skips what is Latin many bytes at a time. REQUIRES: text is valid UTF-8.
+// Whether Unicode's quick check proves that the text is in a normal form; without this proof it may
+// still be in it. Skips Latin text many bytes at a time. REQUIRES: text is valid UTF-8.
 bool is_normal_quick(NormalForm form, std::string_view text);
 
-// Sets `out` to a normal form of the text, and tells a trail what becomes of it. REQUIRES: text is
-// valid UTF-8, and no view of `out`.
+// Sets `out` to a normal form of the text, and tells the trail where each character comes from.
+// REQUIRES: text is valid UTF-8, and not a view of `out`.
 void normalize(NormalForm form, std::string_view text, std::string& out, Trail* trail = nullptr);
 
 // Canonical combining class; 0: a starter.

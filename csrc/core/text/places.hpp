@@ -1,4 +1,5 @@
-// Where a text that was made from another one comes from, as the Hugging Face library follows it.
+// Where each byte of a changed text comes from in the original, by the rules of the Hugging Face
+// library.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ inline void place_characters(std::string_view text, std::size_t begin, Places* p
   }
 }
 
-// A text becomes another one, from its begin on.
+// Records how a text becomes another one, from its beginning to its end.
 class Trail {
  public:
   Trail(std::string_view text, const Places& from, Places* to)
@@ -43,11 +44,11 @@ class Trail {
     to_->insert(to_->end(), first + static_cast<std::ptrdiff_t>(begin),
                 first + static_cast<std::ptrdiff_t>(end));
   }
-  // So many bytes are from where the byte `at` is.
+  // The next `size` bytes come from the place of byte `at`.
   void put(std::size_t size, std::size_t at) { to_->insert(to_->end(), size, from_[at]); }
 
-  // A character of so many bytes. It takes the place of the next character, and of `-change` more
-  // that are gone; or, with a change of 1, is a new one behind the last.
+  // The next character has `size` bytes. It replaces the next character of the text, and `-change`
+  // more that are removed; with a change of 1 it is inserted after the last one.
   void change(std::size_t size, std::ptrdiff_t change) {
     if (change > 0) {
       const std::int32_t begin = from_.front().begin;

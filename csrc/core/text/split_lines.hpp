@@ -9,7 +9,7 @@
 namespace tokpack {
 
 // Appends the begin and the end of each line to `spans`, in bytes of the block, without the \n.
-// What is behind the last \n, if anything, is a line too.
+// Text after the last \n is a line too.
 void split_lines(std::span<const std::uint8_t> block, Buffer<std::int64_t>& spans);
 
 }  // namespace tokpack

@@ -15,7 +15,7 @@ using Utf8Check = bool (*)(const std::uint8_t* data, std::size_t size);
 // The validation for a level. REQUIRES: this machine has the level.
 Utf8Check utf8_check(Level level);
 
-// How many bytes the character has that begins with this byte; 1 for what begins none.
+// The size in bytes of a character that begins with this byte; 1 for a byte that begins none.
 inline std::size_t character_size(std::uint8_t first) {
   return first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
 }

@@ -1,7 +1,7 @@
 // The tables of the vectorized UTF-8 validation, after Keiser and Lemire ("Validating UTF-8 in less
 // than one instruction per byte", 2021): three tables of sixteen entries, indexed by the high and
 // the low nibble of a byte and by the high nibble of the next byte. An entry is a set of possible
-// errors, and an error that is in all three entries is there. utf8_vectors.inc.hpp looks them up.
+// errors, and an error that is in all three entries is present. utf8_vectors.inc.hpp looks them up.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // What the x86 validations of UTF-8 share. Included by each inside its own namespace, after an
-// `Isa` as utf8_vectors.inc.hpp wants it, with load(), which gives zeros behind the end; high(), a
+// `Isa` as utf8_vectors.inc.hpp wants it, with load(), which gives zeros after the end; high(), a
 // bit for each byte above 0x7F; and is_zero().
 
 #include "core/text/utf8_vectors.inc.hpp"
