@@ -1,4 +1,4 @@
-"""What ``tokpack blend`` is asked for, builds and prints."""
+"""The index arrays that ``tokpack blend`` builds: their flags, and a table of them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def without_collection() -> Iterator[None]:
     """Switch the garbage collector off while modules are loaded.
 
-    It takes a tenth of the time that many modules need, and finds nothing.
+    It takes a tenth of the time of loading many modules, and finds nothing.
     """
     was_enabled = gc.isenabled()
     gc.disable()

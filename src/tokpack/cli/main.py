@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 _TAKE_SETTINGS = ("train", "blend", "samples", "index")  # commands that take files of options
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Messages of errors that mean too little memory and are no MemoryError: of libraries, maps,
-# threads.
+# Parts of messages that mean too little memory though the error is no MemoryError: of libraries,
+# maps and threads.
 _NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 
@@ -177,7 +177,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
 
 
 def _text_of(name: str, arguments: Sequence[str]) -> str:
-    """The output for a word that is no command, such as --help. UsageError."""
+    """The output for a word that is not a command, such as --help. UsageError."""
     if name in ("-h", "--help", "--help-all", "help"):
         lines = []
         for title, group in GROUPS.items():
@@ -227,7 +227,7 @@ def module_of(name: str) -> Any:
 
 
 def _second_words(name: str) -> list[str]:
-    """The commands of two words that begin with a word which is no command itself."""
+    """The commands of two words that begin with this word, if it is not a command itself."""
     return [key for key in COMMANDS if key.startswith(f"{name} ") and name not in COMMANDS]
 
 

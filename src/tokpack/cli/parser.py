@@ -65,7 +65,8 @@ class Group(NamedTuple):
 class Page(NamedTuple):
     """A command: the content of its help page, and its flags.
 
-    A command that ``takes_words`` parses them itself, and has no flags except those of ``groups``.
+    A command that ``takes_words`` parses its arguments itself, and has only the flags of
+    ``groups``.
     """
 
     command: str
@@ -187,7 +188,7 @@ def given_options(function: Callable[..., Any], arguments: argparse.Namespace) -
 
 
 def keep_one(arguments: argparse.Namespace, *flags: str) -> None:
-    """Refuse two flags that say the same in different ways. UsageError."""
+    """Refuse flags of which only one may be given. UsageError."""
     present = [flag for flag in flags if getattr(arguments, flag.strip("-").replace("-", "_"))]
     if present[1:]:
         raise UsageError(f"{present[0]} and {present[1]} are both given: keep one of them")

@@ -110,7 +110,10 @@ def each_made(
     make: Callable[..., T],
     interval: terminal.LineInterval | None = None,
 ) -> Iterator[tuple[int, T, terminal.Reporter]]:
-    """Make the shards ``which`` is, one after the other: the number of each, and what it became."""
+    """Make the shards that ``which`` names, one after the other.
+
+    Yields the number of each, what ``make`` returned, and its progress.
+    """
     from tokpack.encoding.status import may_pass
     from tokpack.shards.drive import numbers_of
     from tokpack.shards.take import free_shards
@@ -152,7 +155,7 @@ def _outcome_is_told() -> Iterator[None]:
 
 
 def check_engine(arguments: argparse.Namespace) -> None:
-    """Refuse flags for an engine if none is requested. UsageError."""
+    """Refuse flags of another engine than the requested one. UsageError."""
     is_sized = getattr(arguments, "shard_size", SHARD_BYTES) != SHARD_BYTES
     for name, is_set, engines in (
         ("--ray-address", arguments.ray_address is not None, ("ray",)),
@@ -166,7 +169,7 @@ def check_engine(arguments: argparse.Namespace) -> None:
 
 
 def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) -> int:
-    """Do everything of ``encode --engine``: plan, tasks that make the shards, commit."""
+    """Run ``encode --engine``: plan, make the shards by tasks, commit."""
     from tokpack.shards.commit import commit
     from tokpack.shards.cut import check_fits, make_shard_plan
     from tokpack.shards.plan import save_plan
@@ -198,8 +201,8 @@ def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) ->
 def _engine(
     arguments: argparse.Namespace, prefix: str, cpus: int | None
 ) -> Iterator[tuple[ShardEngine, list[str], int, int]]:
-    """The engine that was asked for, what its tasks are told, and for tasks that take shards how
-    many machines there are, with how much disk.
+    """The engine of ``--engine``, the flags of its tasks, and, for tasks that take shards, the number
+    of machines and the disk of each, else 0.
     """
     from tokpack.shards.plan import plan_folder
 
@@ -241,7 +244,7 @@ def _drive(
 
 
 def tasks_of(arguments: argparse.Namespace, beside: str, report: Show) -> RunTasks | None:
-    """What runs the passes of a command on its engine; None on this machine.
+    """A function that runs the passes of a command on its engine, or None for this machine.
 
     The list of tasks lies beside the dataset or view ``beside``.
     """
@@ -310,9 +313,9 @@ def status_facts(plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus]) 
 
 
 def progress_facts(plan: ShardPlan, statuses: Sequence[ShardStatus]) -> dict[str, Any]:
-    """How fast a plan is followed, what is slow and what went wrong, for programs.
+    """The speed of the shards of a plan, which are slow and what went wrong, for programs.
 
-    Of many machines only some reports were read; the others are taken for equally fast.
+    With many machines only some reports were read; the others count as equally fast.
     """
     states = Counter(one.state for one in statuses)
     working = [one.report for one in statuses if one.report and one.state == "running"]
@@ -338,7 +341,7 @@ def progress_facts(plan: ShardPlan, statuses: Sequence[ShardStatus]) -> dict[str
 
 
 def show_progress(plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus]) -> None:
-    """Print a screen about how fast a plan is followed, what is slow and what went wrong."""
+    """Print a screen with the speed of the shards, which are slow and what went wrong."""
     facts = progress_facts(plan, statuses)
     if sys.stdout.isatty():
         sys.stdout.write("\x1b[H\x1b[2J")

@@ -56,9 +56,8 @@ def text_of(ids: Sequence[int], spelling: Spelling | None) -> str:
 def print_text(
     ids: Sequence[int], spelling: Spelling | None, trained: Sequence[int] | None = None
 ) -> None:
-    """Print the text of tokens. With ``trained``, 1 for each that is, trained ones are green.
-
-    Without colours they are put in [[ ]].
+    """Print the text of tokens. ``trained`` is 1 for each trained one: these are green, or, without
+    colours, in [[ ]].
     """
     mark = green if is_coloured() else "[[{}]]".format
     runs = []
@@ -192,8 +191,8 @@ def print_document(
 ) -> None:
     """Print a document: text above, ids below.
 
-    ``shown_tokens`` are the number of the first token, and how many (0: all); ``rest`` is said of
-    others.
+    ``shown_tokens`` are the number of the first token, and how many (0: all); ``rest`` follows the
+    number of those that are left.
     """
     tokens = dataset.document(number)
     begin, limit = shown_tokens

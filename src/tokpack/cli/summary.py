@@ -42,7 +42,7 @@ _ADDENDS = 8  # that are shown
 
 
 def show(results: Sequence[Result], seconds: float) -> None:
-    """Tell people what was copied, how long it took, and for more than a little how fast it was."""
+    """Tell people what was copied, how long it took and, for larger datasets, how fast it was."""
     for prefix, manifest in results:
         say_folded(describe(prefix, manifest))
     size = sum(manifest.bin["bytes"] for _, manifest in results)
@@ -51,7 +51,7 @@ def show(results: Sequence[Result], seconds: float) -> None:
 
 
 def show_conserved(inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    """Tell that the documents of some datasets are those of others, counted in their indices."""
+    """Tell how many documents of the inputs are in the outputs, as their indices say."""
     from tokpack.dataset import MMapIndexedDataset
 
     if len(inputs) == len(outputs) == 1:
@@ -103,7 +103,7 @@ def print_made(results: Sequence[Result], arguments: argparse.Namespace) -> None
 
 
 def _tokenizer(entry: Mapping[str, Any]) -> str:
-    """A tokenizer by its name, of a folder with the names of the files that were read of it."""
+    """The name of a tokenizer; for a folder also the files that were read."""
     name, paths = str(entry.get("name")), [file["path"] for file in entry.get("files") or ()]
     files = [os.path.basename(path) for path in paths]
     folders = [os.path.basename(os.path.dirname(path)) for path in paths]
@@ -185,7 +185,7 @@ def as_read(options: EncodeOptions, manifests: Sequence[Manifest]) -> list[tuple
 
 
 def expected(options: EncodeOptions, steps: Sequence[Progress], token_bytes: int) -> str:
-    """The size of a dataset, and the time to make it, by what a part of the run has told."""
+    """The expected size of a dataset, and the time to make it, from the progress of a part."""
     last = steps[-1]
     times = last.total / last.done if last.done else 1.0
     if options.limit:
@@ -217,7 +217,7 @@ def chosen(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def conversations(manifest: Manifest) -> list[tuple[str, str]]:
-    """What became of conversations, of a dataset made of them."""
+    """What became of conversations, for a dataset that was made of them."""
     chat = manifest.options.get("chat")
     if not isinstance(chat, dict):
         return []
@@ -237,7 +237,7 @@ def conversations(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def chat_notes(counts: Mapping[str, int]) -> list[tuple[str, str]]:
-    """What is to be known of conversations, by what is counted of them."""
+    """Notes about conversations, from their counts."""
 
     def of(key: str, what: str) -> str:
         return counted(counts[key], what)

@@ -48,7 +48,7 @@ examples:
 
 
 def _show_text(prefix: str) -> None:
-    """Show how the first document begins: any tokenizer of so many ids gives it some text."""
+    """Show how the first document begins: any tokenizer with enough ids makes some text of it."""
     from tokpack.dataset import MMapIndexedDataset
 
     with MMapIndexedDataset(prefix) as dataset:

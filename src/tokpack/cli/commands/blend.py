@@ -210,7 +210,7 @@ def _shared(plan: BlendPlan, arguments: argparse.Namespace) -> dict[str, CrossDu
 
 
 def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
-    """Say what to beware of, below the table that shows it."""
+    """Print the warnings, below the table."""
     if arguments.quiet:
         return
     sys.stdout.flush()
@@ -222,7 +222,7 @@ def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What flags say, and nothing of what they do not."""
+    """The settings that were given as flags."""
     from tokpack.samples.blend.file import entries
 
     # --valid is read below, and --cache says what to build, not what the blend is.

@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _field(path: str, name: str) -> str:
-    """The first value of a name in a file of the system; "" where it does not say it."""
+    """The first value with this name in a file of the system, or "" if it has none."""
     with contextlib.suppress(OSError):
         for line in Path(path).read_text().splitlines():
             key, _, value = line.partition(":")
@@ -86,7 +86,7 @@ def _field(path: str, name: str) -> str:
 
 
 def _folder(folder: str) -> dict[str, Any]:
-    """What the file system of a folder can do; what it cannot is the system's reason."""
+    """What the file system of a folder can do: True, or the reason of the system why not."""
     usage, path = shutil.disk_usage(folder), os.path.realpath(folder)
     can: dict[str, bool | str | None] = {}
     try:

@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(count: int, arguments: argparse.Namespace) -> Iterable[int] | None:
-    """The documents asked for of so many, before any is read; None for none."""
+    """The requested documents of ``count``, before any is read, or None if none are requested."""
     from tokpack.dataset.overview import random_documents, ranges, sample_documents
 
     if arguments.grep == "":
@@ -188,7 +188,7 @@ def _outcome(origin: Origin) -> str:
 
 
 def _of_lines(lines: Iterable[Origin]) -> Iterator[int]:
-    """The documents of lines; of the others it is said why there is none."""
+    """The documents of lines; notes say why other lines have none."""
     for one in lines:
         if one.document is not None:
             yield one.document

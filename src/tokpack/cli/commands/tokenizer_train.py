@@ -138,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_bpe(arguments: argparse.Namespace) -> bool:
-    """What is to be made; UsageError where something is missing or cannot be together."""
+    """Whether a BPE is to be made. UsageError for missing or contradictory flags."""
     if not arguments.inputs:
         raise UsageError("no INPUT: name a file, a folder, a glob, @list.txt, or - for stdin")
     if not arguments.output:
@@ -153,7 +153,7 @@ def _is_bpe(arguments: argparse.Namespace) -> bool:
     if arguments.pattern:
         from tokpack.tokenizers import pre_tokenizer_of
 
-        pre_tokenizer_of(arguments.pattern)  # what is wrong with it is said before all is read
+        pre_tokenizer_of(arguments.pattern)  # raises for a wrong one, before all is read
     return kind == "bpe"
 
 

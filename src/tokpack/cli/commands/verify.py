@@ -166,7 +166,7 @@ def _datasets(name: str) -> list[str]:
 
 
 def _verify(prefixes: Sequence[str], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """What is found of each dataset; all are looked at, whatever is wrong with one."""
+    """The result for each dataset; all are checked, even if some are broken."""
     from tokpack.dataset.verify import verify
 
     options = {name: getattr(arguments, name) for name in ("quick", "vocab_size", "eod")}

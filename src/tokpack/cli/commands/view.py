@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def wait_for(name: str) -> None:
-    """Return when there is something of a name: people look at a run that is about to begin."""
+    """Wait until something has this name, such as a run that is about to begin."""
     if is_url(name) or _is_there(name) or not os.path.isdir(os.path.dirname(name) or "."):
         return
     terminal.say(f"tokpack: {shown(name)}: nothing there yet; waiting for it (Ctrl-C ends it)")
@@ -79,6 +79,6 @@ def wait_for(name: str) -> None:
 
 
 def _is_there(name: str) -> bool:
-    """Whether there is a file of a name, or of one that it begins, or a folder with something."""
+    """Whether a file, or a folder that is not empty, has a name that begins with this one."""
     paths = [name, *glob.glob(f"{glob.escape(name)}*")]
     return any(os.listdir(path) if os.path.isdir(path) else os.path.lexists(path) for path in paths)
