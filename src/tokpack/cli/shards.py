@@ -201,8 +201,8 @@ def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) ->
 def _engine(
     arguments: argparse.Namespace, prefix: str, cpus: int | None
 ) -> Iterator[tuple[ShardEngine, list[str], int, int]]:
-    """The engine of ``--engine``, the flags of its tasks, and, for tasks that take shards, the number
-    of machines and the disk of each, else 0.
+    """The engine of ``--engine``, the flags of its tasks, and, for tasks that take shards, how many
+    machines there are, with how much disk; else 0.
     """
     from tokpack.shards.plan import plan_folder
 
