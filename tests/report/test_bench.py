@@ -8,7 +8,7 @@ import pytest
 from support.encoding_tools import byte_tokenizer, documents, write_jsonl
 from support.report_tools import run, run_json
 
-from tokpack.look import bench
+from tokpack.look import tokenizers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The command, on a text with a tokenizer whose ids are in the order of its merges."""
-    monkeypatch.setattr(bench, "_RUNS", 1)
+    monkeypatch.setattr(tokenizers, "_RUNS", 1)
     byte_tokenizer(tmp_path / "tokenizer.json")
     texts = write_jsonl(tmp_path / "a.jsonl", documents(60))
     return ["bench", str(texts), "--tokenizer", str(tmp_path / "tokenizer.json")]
@@ -55,10 +55,10 @@ def test_what_cannot_be_measured_is_said(words: list[str]) -> None:
 def test_ids_of_a_reference_that_differ_are_a_fault(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measure = bench._measure
+    measure = tokenizers._measured
 
     def wrong(name: str, work: Path, size: int) -> dict[str, object]:
         return measure(name, work, size) | ({"ids": "others"} if name == "tokenizers" else {})
 
-    monkeypatch.setattr(bench, "_measure", wrong)
+    monkeypatch.setattr(tokenizers, "_measured", wrong)
     assert "different" in run(*words, "--libraries", "tokenizers", code=1).stdout

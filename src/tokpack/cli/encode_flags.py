@@ -7,8 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli.inputs import SPECIAL_TOKENS_COUNT
-from tokpack.cli.option_flags import ENCODE, encode_flags
+from tokpack.cli.inputs import ENCODE, SPECIAL_TOKENS_COUNT, encode_flags
 from tokpack.cli.parser import Flag, Group, flag, flags, keep_one, number, output_prefix
 from tokpack.encoding import EncodeOptions, megatron_names
 from tokpack.errors import UsageError

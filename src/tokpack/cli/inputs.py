@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tokpack.cli.option_flags import encode_flag
-from tokpack.cli.parser import Flag, Group
+from tokpack.cli import terminal
+from tokpack.cli.parser import Flag, Group, flags_from
+from tokpack.encoding import EncodeOptions
 from tokpack.errors import InputError
+from tokpack.option import options_of
 from tokpack.storage import find
 from tokpack.storage.disk import cannot_read
 from tokpack.storage.objects.urls import is_url
@@ -17,7 +19,21 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
+    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset.spelling import Spelling
     from tokpack.tokenizers import TokenizerFiles
+
+ENCODE = options_of(EncodeOptions)
+encode_flag = flags_from(ENCODE)
+
+
+def encode_flags(
+    group: str, without: tuple[str, ...] = (), **special: dict[str, Any]
+) -> tuple[Flag, ...]:
+    """The flags of a group of options of encode, in order; ``special`` ones with settings."""
+    names = [name for name, one in ENCODE.items() if one.group == group and name not in without]
+    return tuple(encode_flag(name, **special.get(name, {})) for name in names)
+
 
 # The flags that name a tokenizer, the same in all commands.
 
@@ -109,3 +125,21 @@ def matching_datasets(names: Iterable[str]) -> list[str]:
             raise InputError(f"{name}: no dataset matches this pattern")
         result += prefixes
     return result
+
+
+MAX_TOKENS = 256  # of a document, by default
+
+
+def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset, Spelling | None]:
+    """Open a dataset and its tokenizer, and warn if something is missing."""
+    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset.sources import doubt
+    from tokpack.dataset.spelling import Spelling, find_tokenizer
+
+    dataset = MMapIndexedDataset(prefix)
+    if why := doubt(dataset):
+        terminal.note(why)
+    tokenizer, note = find_tokenizer(dataset, **tokenizer_given(arguments))
+    if note:
+        terminal.note(note)
+    return dataset, Spelling(tokenizer) if tokenizer else None

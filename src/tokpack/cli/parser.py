@@ -15,7 +15,9 @@ from tokpack.errors import UsageError
 from tokpack.quantities import count_of, share_of, size_of, without_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tokpack.option import Option
 
 
 T = TypeVar("T")
@@ -240,6 +242,41 @@ def _converted(convert: Callable[[str], T], text: str) -> T:
 share = partial(_converted, share_of)  # such as 0.1 or 10%
 size = partial(_converted, size_of)  # a number of bytes, such as 500MB or 1g
 _TYPES = {"N": number(1), "SIZE": size, "X": float, "SHARE": share}
+
+
+def flags_from(options: Mapping[str, Option]) -> Callable[..., Flag]:
+    """A function that makes the flag of one of the options, by its name."""
+    own = {name: one.flag for name, one in options.items()}  # what help texts call them
+
+    def flag_of(name: str, *aliases: str, otherwise: str = "", **settings: Any) -> Flag:
+        """The flag of an option, with the value None if it is not given.
+
+        ``otherwise`` is the effect of leaving it out, if that is not the one in Python;
+        ``settings`` override arguments of argparse.
+        """
+        one = options[name]
+        names = one.flags.split() or [one.flag]
+        argument: dict[str, Any] = {"help": one.said(otherwise or one.default_words, own)}
+        if one.kind is bool:
+            either = one.default is not False and not one.flag.startswith("--no-")
+            argument["action"] = argparse.BooleanOptionalAction if either else "store_true"
+            argument["default"] = None
+        else:
+            if one.value:
+                argument["metavar"] = one.value
+            if one.choices:
+                argument["choices"] = one.choices
+            elif one.kind is int:
+                argument["type"] = size if one.value == "SIZE" else number(int(one.lowest))
+            elif one.kind is float:
+                argument["type"] = positive
+        if f"--{name.replace('_', '-')}" not in names:
+            argument["dest"] = name
+        return flag(*names, *aliases, **{**argument, **settings})
+
+    return flag_of
+
+
 COMMON = Group(
     "",
     flags("""

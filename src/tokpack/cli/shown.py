@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.figures import bold, dim, green, print_table, table, width, wrapped
-from tokpack.cli.shown_dataset import MAX_TOKENS, load
+from tokpack.cli.inputs import MAX_TOKENS, load
 from tokpack.cli.summary import as_read, conversations, expected
 from tokpack.cli.terminal import is_coloured, put, put_json
 from tokpack.dataset import MMapIndexedDataset

@@ -1,7 +1,14 @@
 """Figures and plots of datasets and tokenizers, for terminals and pages."""
 
 from tokpack.look.page import PAGE_KIND, page
-from tokpack.look.stats import CrossDuplicates, DuplicateFinder, Stats, hash_documents, stats
+from tokpack.look.stats import (
+    CrossDuplicates,
+    DuplicateFinder,
+    Stats,
+    hash_documents,
+    stats,
+    stats_task,
+)
 from tokpack.look.tokenizers import TokenizerFacts, tokenizer_facts
 
 __all__ = [
@@ -13,5 +20,6 @@ __all__ = [
     "hash_documents",
     "page",
     "stats",
+    "stats_task",
     "tokenizer_facts",
 ]

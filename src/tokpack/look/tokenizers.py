@@ -1,25 +1,33 @@
-"""The facts about a tokenizer, and a trial of it on texts."""
+"""The facts about a tokenizer, a trial of it on texts, and its comparison with other libraries."""
 
 from __future__ import annotations
 
 import glob
 import json
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokpack.display import message
-from tokpack.errors import TokenizerError, UsageError, option
+from tokpack.errors import TokenizerError, UsageError, WorkerError, option
+from tokpack.look import bench_one
 from tokpack.sources import discover, make_parts, read
 from tokpack.tokenizers import (
     HuggingFaceTokenizer,
     NativeTokenizer,
     SentencePieceTokenizer,
     find_bos,
+    library_of,
     self_check,
 )
 
@@ -341,3 +349,85 @@ def compare_with_transformers(tokenizer: Tokenizer, texts: Texts) -> Comparison:
     elif len(theirs) != tokenizer.vocab_size:
         difference = f"{tokenizer.vocab_size:,} ids here, {len(theirs):,} there"
     return Comparison(transformers.__version__, len(documents), difference)
+
+
+# tokpack beside other installed libraries.
+
+Row = dict[str, Any]  # the output of ``bench_one``
+_RUNS = 3  # processes of each library
+
+
+@dataclass(frozen=True)
+class LibraryTrial:
+    """A library on the same texts, in one thread of processes of its own.
+
+    ``construction`` is processor seconds until it has encoded one letter. ``first`` is the speed on
+    the first 10 MB, each text once, and ``later`` on the rest (0 if none), in MB (10^6 bytes) of
+    text per processor second. All are medians over runs. ``same_ids``: the ids equal tokpack's.
+    ``failure`` says why there are no figures.
+    """
+
+    library: str
+    version: str = ""
+    construction: float = 0.0
+    first: float = 0.0
+    later: float = 0.0
+    same_ids: bool = False
+    failure: str = ""
+
+
+def bench(
+    tokenizer: Tokenizer, texts: Texts, *, libraries: Sequence[str] = ()
+) -> list[LibraryTrial]:
+    """Encode ``texts`` by tokpack and by some libraries, or all that are installed, in turns.
+
+    tokpack's own ids are those of ``encode`` without EOD. TokenizerError for a tokenizer without a
+    tokenizer.json, which the other libraries read.
+    """
+    names = list(dict.fromkeys(["tokpack", *(libraries or filter(find_spec, bench_one.LIBRARIES))]))
+    for name in names:
+        if name not in bench_one.LIBRARIES:
+            raise UsageError(
+                f"{name} is not a library that bench knows: {', '.join(bench_one.LIBRARIES)}"
+            )
+    with tempfile.TemporaryDirectory(prefix="tokpack-bench-") as folder:
+        work = Path(folder)
+        library_of(tokenizer).save(str(work / "tokenizer.json"))
+        texts.data.tofile(work / "text")
+        np.array([0, *texts.spans[:, 1]], np.int64).tofile(work / "offsets")
+        rounds = [[_measured(name, work, texts.size) for name in names] for _ in range(_RUNS)]
+    own = rounds[0][0]
+    if "failure" in own:
+        raise WorkerError(own["failure"])
+    columns = zip(names, zip(*rounds, strict=True), strict=True)
+    return [_summed(name, rows, own["ids"]) for name, rows in columns]
+
+
+def _measured(name: str, work: Path, size: int) -> Row:
+    """The measurements of one process, or the ``failure`` that it reported last."""
+    arguments = [name, work / "text", work / "offsets", size, work]
+    done = subprocess.run(
+        [sys.executable, "-P", bench_one.__file__, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return {"failure": (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]}
+    row: Row = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+def _summed(name: str, rows: Sequence[Row], ids: str) -> LibraryTrial:
+    for row in rows:
+        if "failure" in row:
+            return LibraryTrial(name, failure=row["failure"])
+
+    def speed(part: str) -> float:
+        parts = [row[part] for row in rows]
+        return float(median(one["bytes"] / 1e6 / max(one["seconds"], 1e-9) for one in parts))
+
+    construction = median(row["construction"] for row in rows)
+    same = all(row["ids"] == ids for row in rows)
+    version = rows[0]["version"]
+    return LibraryTrial(name, version, construction, speed("first"), speed("later"), same)

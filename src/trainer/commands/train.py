@@ -7,8 +7,7 @@ import pickle
 import sys
 from typing import TYPE_CHECKING
 
-from tokpack.cli.option_flags import flags_from
-from tokpack.cli.parser import Flag, Group, Page
+from tokpack.cli.parser import Flag, Group, Page, flags_from
 
 from ..config.config import GROUPS
 from ..config.flags import SETTINGS, resolve

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import summary, terminal
-from tokpack.cli.inputs import RARE, tokenizer_flag, tokenizer_given
-from tokpack.cli.option_flags import encode_flag
+from tokpack.cli.inputs import RARE, encode_flag, tokenizer_flag, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, given_options
 from tokpack.display import shown
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from tokpack.look.bench import LibraryTrial
+    from tokpack.look.tokenizers import LibraryTrial
 
 _REFERENCES = ("tokenizers", "transformers")  # whose ids tokpack promises
 
@@ -65,8 +65,7 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack bench``."""
-    from tokpack.look.bench import bench
-    from tokpack.look.tokenizers import mix, read_texts, sample_texts
+    from tokpack.look.tokenizers import bench, mix, read_texts, sample_texts
     from tokpack.tokenizers import load_tokenizer
 
     most = arguments.sample

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import blends, terminal
 from tokpack.cli.inputs import of_dataset, tokenizer_paths
-from tokpack.cli.option_flags import flags_from
-from tokpack.cli.parser import Group, Page, flag_names, flags, number, positive
+from tokpack.cli.parser import (
+    Group,
+    Page,
+    flag_names,
+    flags,
+    flags_from,
+    number,
+    positive,
+)
 from tokpack.errors import UsageError
 from tokpack.samples.blend.spec import OPTIONS
 
@@ -166,7 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
         terminal.put_json(values, indent=2)
         _warn(plan, arguments)
     else:
-        from tokpack.cli.blend_table import print_plan, print_shared
+        from tokpack.cli.figures import print_plan, print_shared
 
         print_plan(plan)
         if arguments.duplicates:

@@ -7,8 +7,8 @@ import os
 
 from tokpack.cli import encode_flags, shards, summary, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
+from tokpack.cli.inputs import encode_flag
 from tokpack.cli.loading import without_collection
-from tokpack.cli.option_flags import encode_flag
 from tokpack.cli.parser import Group, Page, flags, number
 
 

@@ -7,9 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.inputs import of_dataset
+from tokpack.cli.inputs import MAX_TOKENS, load, of_dataset
 from tokpack.cli.parser import Group, Page, flags, keep_one, number
-from tokpack.cli.shown_dataset import MAX_TOKENS, load
 from tokpack.display import shown
 from tokpack.errors import UsageError
 from tokpack.quantities import time_text

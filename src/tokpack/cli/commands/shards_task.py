@@ -64,7 +64,7 @@ def answer(kind: str, threads: int, task: Task, progress: Show) -> None:
 
         verify_task(task, progress)
     elif kind == "stats":
-        from tokpack.look.stats import stats_task
+        from tokpack.look import stats_task
 
         stats_task(task, threads, progress)
     elif kind in _OF_DOCUMENTS:

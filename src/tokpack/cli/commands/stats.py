@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from tokpack import __version__
 from tokpack.cli import shards, terminal
-from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_paths
+from tokpack.cli.inputs import load, matching_datasets, of_dataset, tokenizer_paths
 from tokpack.cli.parser import Group, Page, flags, number
-from tokpack.cli.shown_dataset import load
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
