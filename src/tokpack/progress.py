@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TextIO, TypeVar
 
 from tokpack.counts import ChosenCounts
+from tokpack.quantities import bytes_text, count_text, time_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,49 +69,115 @@ class ProgressStage:
         )
 
 
+def describe(progress: Progress, first: Progress, columns: int = 0) -> str:
+    """One line: share done, rate, time left, which stage limits the speed, and counts.
+
+    If it is longer than ``columns``, the limit is left out first, then counts.
+    """
+    words = []
+    total = progress.total
+    if total:
+        words.append(f"{min(1.0, progress.done / total):.0%}")
+    seconds = progress.seconds - first.seconds
+    text, stored = progress.text_bytes - first.text_bytes, progress.done - first.done
+    if seconds > 0 and text > 0:
+        words.append(f"{bytes_text(text / seconds)}/s")
+    elif seconds > 0 and stored > 0 and not progress.text_bytes:
+        rate = stored / seconds
+        in_bytes = progress.unit == "bytes"
+        words.append(f"{bytes_text(rate) if in_bytes else f'{count_text(rate)} {progress.unit}'}/s")
+    if seconds > 0 and stored > 0 and progress.done < total:
+        words.append(f"{time_text((total - progress.done) * seconds / stored)} left")
+    limit = f"limit: {progress.bottleneck}" if progress.bottleneck else ""
+    documents = f"{count_text(progress.documents)} docs" if progress.documents else ""
+    rejected = f"{progress.rejected:,} rejected" if progress.rejected else ""
+    tokens = f"{count_text(progress.tokens)} tokens" if progress.tokens else ""
+    words += [word for word in (limit, rejected, documents, tokens) if word]
+    for word in (limit, documents, tokens):
+        if columns and word and len(", ".join(words)) > columns:
+            words.remove(word)
+    return ", ".join(words)
+
+
+_LIVE_SECONDS = 0.1
+
+
+class Bar:
+    """A line that is redrawn: a run's stage, a bar, and what ``describe`` says.
+
+    It is drawn by the thread that reports, at most ten times a second: runs fork workers, which is
+    not safe while there are threads. In a notebook without ipywidgets it is plain text. At the end
+    the line is removed unless it ``stays``.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, stays: bool = True) -> None:
+        self._stream, self._stays = stream, stays
+        self._bars: Any = None
+        self._first: Progress | None = None
+        self._drawn, self._stage = 0.0, ""
+
+    def draw(self, now: Progress) -> None:
+        """Show the progress, unless the line was just drawn."""
+        self._first = self._first or now
+        moment = time.monotonic()
+        is_early = moment - self._drawn < _LIVE_SECONDS and now.done != now.total
+        if is_early and now.stage == self._stage:
+            return
+        self._drawn, self._stage = moment, now.stage
+        if self._bars is None:
+            self._bars = self._started()
+        # The columns before the text: the stage, a bar of 12, and blanks.
+        columns = self._bars.console.width - max(len(now.stage), 6) - 14
+        self._bars.update(
+            0,
+            description=now.stage,
+            completed=now.done,
+            total=now.total or None,
+            text=describe(now, self._first, columns),
+            refresh=True,
+        )
+
+    def _started(self) -> Any:
+        from importlib.util import find_spec
+
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
+
+        console = Console(file=self._stream)
+        if console.is_jupyter and find_spec("ipywidgets") is None:  # of which rich warns
+            console = Console(force_jupyter=False, force_terminal=True, width=100)
+        bars = Progress(
+            TextColumn("{task.description}", table_column=Column(min_width=6)),
+            BarColumn(bar_width=12),
+            TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True)),
+            console=console,
+            auto_refresh=False,
+            transient=not self._stays,
+        )
+        bars.add_task("", total=None, text="")
+        bars.start()
+        return bars
+
+    def stop(self) -> None:
+        """End the line."""
+        if self._bars is not None:
+            self._bars.stop()
+
+
 @contextmanager
 def shown(progress: Show | bool | None) -> Iterator[Show | None]:
-    """The function for a run to report its progress to: the given one, or for True a bar.
-
-    The bar is drawn in a terminal or notebook, by the reporting thread, because a run may fork. A
-    notebook without ipywidgets gets plain text.
+    """The function for a run to report its progress to: the given one, or for True a bar, in a
+    terminal or a notebook.
     """
     if not isinstance(progress, bool):
         yield progress
         return
-    if not progress:
-        yield None
-        return
-    from importlib.util import find_spec
-
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[counted]}"),
-        TimeRemainingColumn(),
-    )
-    console = Console()
-    if console.is_jupyter and find_spec("ipywidgets") is None:  # of which rich warns
-        console = Console(force_jupyter=False, force_terminal=True, width=100)
-    with Bars(*columns, console=console, auto_refresh=False) as bars:
-        task = bars.add_task("", total=None, counted="")
-
-        def show(now: Progress) -> None:
-            bars.update(
-                task,
-                description=now.stage,
-                completed=now.done,
-                total=now.total or None,
-                counted=f"{now.tokens:,} tokens" if now.tokens else f"{now.done:,} {now.unit}",
-                refresh=True,
-            )
-
-        yield show
+    bar = Bar()
+    try:
+        yield bar.draw if progress else None
+    finally:
+        bar.stop()
 
 
 @contextmanager

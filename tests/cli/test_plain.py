@@ -9,9 +9,8 @@ import pytest
 from support.report_tools import run
 
 import tokpack
-from tokpack.cli.terminal import describe
 from tokpack.errors import Remark, UsageError, option
-from tokpack.progress import Progress
+from tokpack.progress import Progress, describe
 from tokpack.samples import GPTDataset
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ def test_a_bar_is_drawn_without_a_thread(capsys: pytest.CaptureFixture[str]) -> 
         show(Progress(stage="sync", done=10, total=10, seconds=2.0, tokens=2345))
     out = capsys.readouterr().out
     assert "100%" in out
-    assert "2,345 tokens" in out
+    assert "2.35k tokens" in out
 
 
 def test_without_a_bar_nothing_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,5 +77,5 @@ def test_a_notebook_without_widgets_gets_text_and_no_warning() -> None:
     done = subprocess.run(code, capture_output=True, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     assert re.search(
-        "encode .*50%.*1,234 tokens.*\r.*encode .*100%.*2,345 tokens", done.stdout.decode()
+        "encode .*50%.*1.23k tokens.*\r.*encode .*100%.*2.35k tokens", done.stdout.decode()
     )

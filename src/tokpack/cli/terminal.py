@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from tokpack.display import data_text, message, shown, tell
 from tokpack.errors import NoDatasetError, Remark, TokpackError, worded
-from tokpack.quantities import bytes_text, count_text, time_text
+from tokpack.progress import Bar, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 PLAIN_SECONDS = 10.0
-LIVE_SECONDS = 0.1
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 # Characters that JSON does not escape: DEL, C1, formats, direction marks, noncharacters.
@@ -188,18 +187,14 @@ class Reporter:
         self._interval = interval or LineInterval()
         self._began = self._told = time.monotonic()
         self._told_documents = 0
-        self._live: Any = None
-        self._task: Any = None
-        self._drawn = 0.0
-        self._stage = ""
+        self._bar = Bar(sys.stderr, stays=False)
         self.first: Progress | None = None
 
     def __enter__(self) -> Reporter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._bar.stop()
 
     @property
     def seconds(self) -> float:
@@ -209,75 +204,9 @@ class Reporter:
     def __call__(self, progress: Progress) -> None:
         self.first = self.first or progress
         if self._mode == "live":
-            self._draw(progress)
+            self._bar.draw(progress)
         elif self._mode == "plain":
             now, more = time.monotonic(), progress.documents - self._told_documents
             if now - self._told >= self._interval.seconds and more >= self._interval.documents:
                 self._told, self._told_documents = now, progress.documents
                 say(f"tokpack: {progress.stage} {describe(progress, self.first)}")
-
-    def _draw(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - self._drawn < LIVE_SECONDS and progress.stage == self._stage:
-            return
-        self._drawn, self._stage = now, progress.stage
-        # The columns before the text: the stage, a bar of 12, and blanks.
-        columns = shutil.get_terminal_size().columns - max(len(progress.stage), 6) - 14
-        if self._live is None:
-            self._live = _live_line()
-            self._task = self._live.add_task("", total=None, text="")
-            self._live.start()
-        self._live.update(
-            self._task,
-            description=progress.stage,
-            completed=progress.done,
-            total=progress.total or None,
-            text=describe(progress, self.first or progress, columns),
-            refresh=True,
-        )
-
-
-def describe(progress: Progress, first: Progress, columns: int = 0) -> str:
-    """One line: share done, rate, time left, which stage limits the speed, and counts.
-
-    If it is longer than ``columns``, the limit is left out first, then counts.
-    """
-    words = []
-    total = progress.total
-    if total:
-        words.append(f"{min(1.0, progress.done / total):.0%}")
-    seconds = progress.seconds - first.seconds
-    text, stored = progress.text_bytes - first.text_bytes, progress.done - first.done
-    if seconds > 0 and text > 0:
-        words.append(f"{bytes_text(text / seconds)}/s")
-    elif seconds > 0 and stored > 0 and not progress.text_bytes:
-        rate = stored / seconds
-        in_bytes = progress.unit == "bytes"
-        words.append(f"{bytes_text(rate) if in_bytes else f'{count_text(rate)} {progress.unit}'}/s")
-    if seconds > 0 and stored > 0 and progress.done < total:
-        words.append(f"{time_text((total - progress.done) * seconds / stored)} left")
-    limit = f"limit: {progress.bottleneck}" if progress.bottleneck else ""
-    documents = f"{count_text(progress.documents)} docs" if progress.documents else ""
-    rejected = f"{progress.rejected:,} rejected" if progress.rejected else ""
-    tokens = f"{count_text(progress.tokens)} tokens" if progress.tokens else ""
-    words += [word for word in (limit, rejected, documents, tokens) if word]
-    for word in (limit, documents, tokens):
-        if columns and word and len(", ".join(words)) > columns:
-            words.remove(word)
-    return ", ".join(words)
-
-
-def _live_line() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-    from rich.table import Column
-
-    # No refresh thread: the run forks workers, and it is not safe to fork while there are threads.
-    return Progress(
-        TextColumn("{task.description}", table_column=Column(min_width=6)),
-        BarColumn(bar_width=12),
-        TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True)),
-        console=Console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-    )
