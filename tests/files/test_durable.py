@@ -117,6 +117,24 @@ def test_only_some_file_systems_sync_no_folders(
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.parametrize("there", [(), ("a",), ("a", "b")])
+def test_what_replaced_a_file_stays_if_only_the_last_sync_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[str, ...]
+) -> None:
+    for name in there:
+        (tmp_path / name).write_bytes(b"old")
+    of_folder = lambda file: stat.S_ISDIR(os.fstat(file).st_mode)  # noqa: E731
+    plant(os, "fsync", failure(errno.EIO), when=of_folder, at=2, patch=monkeypatch)
+    with durable.AtomicFiles() as files:
+        for name in "ab":
+            files.write(str(tmp_path / name), [b"new"])
+        with pytest.raises(OutputError, match="/b:"):
+            files.commit()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(
+        there, b"new"
+    )
+
+
 @pytest.mark.promises
 @pytest.mark.parametrize("there", [(), ("a",), ("a", "b")])
 @pytest.mark.parametrize("at", [1, 2])
