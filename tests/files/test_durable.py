@@ -39,6 +39,15 @@ def test_want_of_memory_is_not_the_fault_of_a_path() -> None:
             raise failure(number)
 
 
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EIO, 2), (errno.ENOSPC, 2), (errno.ENOENT, 1), (errno.EACCES, 1)]
+)
+def test_the_exit_code_says_whether_the_machine_failed(number: int, code: int) -> None:
+    with pytest.raises(OutputError) as caught, durable.cannot_write("x"):
+        raise failure(number)
+    assert (caught.value.errno, caught.value.exit_code) == (number, code)
+
+
 @pytest.fixture
 def order(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What is asked of the system, by the names of files."""
