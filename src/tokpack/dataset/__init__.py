@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tokpack.dataset.dataset import MMapIndexedDataset
-from tokpack.dataset.described import check_tokenizers
 from tokpack.dataset.format import (
     best_fitting_dtype,
     bin_path,
@@ -16,6 +15,7 @@ from tokpack.dataset.manifest import (
     FileDigest,
     HashingReader,
     Manifest,
+    check_tokenizers,
     digest_file,
     has_digest,
     manifest_path,

@@ -4,32 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import TokenizerError, UsageError
+from tokpack.errors import TokenizerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tokpack.dataset.dataset import MMapIndexedDataset
-
-
-def check_tokenizers(
-    named: Iterable[tuple[str, Mapping[str, Any] | None]], advice: str = "encode one again"
-) -> None:
-    """Raise UsageError for different tokenizers, given with the names of their datasets."""
-    first: tuple[str, Mapping[str, Any]] | None = None
-    for name, tokenizer in named:
-        if tokenizer and tokenizer.get("sha256"):
-            first = first or (name, tokenizer)
-            if tokenizer["sha256"] != first[1]["sha256"]:
-                raise UsageError(
-                    f"{first[0]} was made with the tokenizer {_words(first[1])}, {name} with "
-                    f"{_words(tokenizer)}: their ids mean different things; {advice}"
-                )
-
-
-def _words(tokenizer: Mapping[str, Any]) -> str:
-    name, eod = tokenizer.get("name", "unknown"), tokenizer.get("eod_id")
-    return f"{name} ({tokenizer['sha256'][:12]}, EOD {eod})"
 
 
 class DatasetTokenizer(dict[str, Any]):

@@ -614,6 +614,27 @@ def summed(manifests: Sequence[Manifest]) -> dict[str, Any]:
     return facts
 
 
+def check_tokenizers(
+    named: Iterable[tuple[str, Mapping[str, Any] | None]], advice: str = "encode one again"
+) -> None:
+    """Raise UsageError for different tokenizers, given with the names of their datasets."""
+    first: tuple[str, Mapping[str, Any]] | None = None
+    for name, tokenizer in named:
+        if tokenizer and tokenizer.get("sha256"):
+            first = first or (name, tokenizer)
+            if tokenizer["sha256"] != first[1]["sha256"]:
+                raise UsageError(
+                    f"{first[0]} was made with the tokenizer {_tokenizer_words(first[1])}, "
+                    f"{name} with {_tokenizer_words(tokenizer)}: their ids mean different "
+                    f"things; {advice}"
+                )
+
+
+def _tokenizer_words(tokenizer: Mapping[str, Any]) -> str:
+    name, eod = tokenizer.get("name", "unknown"), tokenizer.get("eod_id")
+    return f"{name} ({tokenizer['sha256'][:12]}, EOD {eod})"
+
+
 def is_manifest(path: str) -> bool:
     """Whether a file begins like a manifest; False also if it cannot be read."""
     return _START.match(head(path, _HEAD_BYTES)) is not None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokpack.dataset.dataset import MMapIndexedDataset
-from tokpack.dataset.described import check_tokenizers
 from tokpack.dataset.format import bin_path, prefixes_of
 from tokpack.dataset.manifest import (
     LOSS_TRACKS,
@@ -21,6 +20,7 @@ from tokpack.dataset.manifest import (
     FileDigest,
     Manifest,
     ShardRecord,
+    check_tokenizers,
     facts_of_pieces,
     is_trusted,
     manifest_path,
@@ -259,7 +259,6 @@ def merge(
     with outputs as new:
         datasets = [_inspect(prefix) for prefix in prefixes]
         check_same(datasets)
-        tell_of_tracks(datasets)
         if virtual:
             return _write_virtual(datasets, output, new)
         shards = [shard for dataset in datasets for shard in dataset.shards]
@@ -309,16 +308,6 @@ def tracks_of(prefixes: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def tell_of_tracks(inputs: Sequence[MergeInput]) -> None:
-    """Warn which datasets lack a track of others, and how their tokens count then."""
-    shards = [shard.record for dataset in inputs for shard in dataset.shards]
-    for name in LOSS_TRACKS:
-        without = [one.prefix for one in shards if one.tokens and name not in one.tracks]
-        if 0 < len(without) < len(shards):
-            more = f" and {len(without) - 1} more" if len(without) > 1 else ""
-            _log.warning("%s%s: has no %s, so %s", without[0], more, name, TRACKS[name].absent)
-
-
 def _inspect(prefix: str) -> MergeInput:
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         shards = []
@@ -335,7 +324,11 @@ def _inspect(prefix: str) -> MergeInput:
 
 
 def check_same(inputs: Sequence[MergeInput]) -> None:
-    """Raise UsageError for datasets that cannot be mixed, according to their manifests."""
+    """Raise UsageError for datasets that cannot be mixed, according to their manifests.
+
+    Warns of unknown tokenizers, and which datasets lack a track of others, and how their tokens
+    count then.
+    """
     kinds = {shard.multimodal: dataset.name for dataset in inputs for shard in dataset.shards}
     if True in kinds and False in kinds:
         raise UsageError(
@@ -374,6 +367,12 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
         _log.warning(
             "no manifest names the tokenizer of %s%s, so it was not checked", unknown[0], more
         )
+    shards = [shard.record for dataset in inputs for shard in dataset.shards]
+    for name in LOSS_TRACKS:
+        without = [one.prefix for one in shards if one.tokens and name not in one.tracks]
+        if 0 < len(without) < len(shards):
+            more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+            _log.warning("%s%s: has no %s, so %s", without[0], more, name, TRACKS[name].absent)
 
 
 def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Manifest:

@@ -27,7 +27,7 @@ from tokpack.dataset.manifest import (
     tracks_of_pieces,
     write_digested,
 )
-from tokpack.dataset.merge import merged_facts, relative_name, tell_of_tracks, warn_of_distant
+from tokpack.dataset.merge import merged_facts, relative_name, warn_of_distant
 from tokpack.dataset.outputs import dataset_files, new_datasets
 from tokpack.dataset.table import (
     OWN,
@@ -116,7 +116,6 @@ class NewViews:
         ).__enter__()
         try:
             self.base = Base(datasets)
-            tell_of_tracks(self.base.inputs)
         except BaseException:
             self.files.__exit__()
             raise
