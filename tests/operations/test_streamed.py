@@ -16,7 +16,7 @@ from support.places import GOLDEN
 from support.streamed_twin import TORCH, write_litdata, write_mds
 
 from tokpack import MMapIndexedDataset
-from tokpack.errors import TokpackError, UsageError
+from tokpack.errors import InputError, TokpackError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ WRITING = st.fixed_dictionaries(
     {
         "dtype": st.sampled_from(list(TORCH)),
         "encoding": st.sampled_from(["ndarray", "ndarray:{}", "bytes"]),
-        "compression": st.sampled_from(["", "zstd", "gz"]),
+        "compression": st.sampled_from(["", "zstd", "gz", "bz2"]),
         "hashed": st.booleans(),
     }
 )
@@ -108,6 +108,34 @@ def test_made_up_folders(
             run(source, out, eod=eod, overwrite=True, **more)
             assert documents(out) == cut_at(eod, shards)
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(("compression", "known"), [("zstd", "zst"), ("gz", "gz"), ("bz2", "bz2")])
+@pytest.mark.parametrize("library", ["mds", "litdata"])
+def test_damaged_compression_is_told_as_of_any_input(
+    library: str, compression: str, known: str, tmp_path: Path
+) -> None:
+    folder, shards = tmp_path / library, [[list(range(200)) for _ in range(50)]]
+    if library == "mds":
+        write_mds(folder, shards, "int32", "ndarray", compression=compression)
+    else:
+        write_litdata(folder, shards, "int32", compression=compression)
+    (path,) = (path for path in folder.iterdir() if path.name != "index.json")
+    index, whole = folder / "index.json", path.read_bytes()
+    told = index.read_text()
+
+    def refused(content: bytes) -> str:
+        path.write_bytes(content)
+        # Else the size of the file in the index would tell it first.
+        index.write_text(told.replace(f'"bytes": {len(whole)}', f'"bytes": {len(content)}'))
+        with pytest.raises(InputError) as error:
+            run(folder, tmp_path / "out")
+        assert not list(tmp_path.glob("out*"))
+        return str(error.value)
+
+    at = f"{path}: the {known} stream is"
+    assert refused(whole[: len(whole) // 2]).startswith(f"{at} cut off after ")
+    assert refused(b"no stream of it").startswith(f"{at} corrupt after 0 decompressed bytes (")
 
 
 def test_blocks_of_one_shape(tmp_path: Path) -> None:

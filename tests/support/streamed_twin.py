@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import json
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 CODES = {"uint8": 8, "int8": 9, "uint16": 16, "int16": 17, "uint32": 32, "int32": 33}
 CODES |= {"uint64": 64, "int64": 65}
 TORCH = {"uint8": 11, "int8": 12, "int16": 14, "int32": 16, "int64": 18, "uint16": 20}
-COMPRESS = {"zstd": zstandard.compress, "gz": gzip.compress}
+COMPRESS = {"zstd": zstandard.compress, "gz": gzip.compress, "bz2": bz2.compress}
 
 
 def _joined(samples: Sequence[bytes], between: bytes = b"") -> bytes:

@@ -8,12 +8,10 @@ libraries are often given blocks of one length that were cut from many documents
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import hashlib
 import os
-import zlib
 from collections.abc import Mapping, Sequence  # noqa: TC003 - decode asks for them
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
@@ -22,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import xxhash
-import zstandard
 
 from tokpack.errors import FormatError, InputError, UsageError, option
-from tokpack.formats.foreign import ForeignDataset, cut_at_eod, map_file, short_enough
+from tokpack.formats.foreign import ForeignDataset, cut_at_eod, map_file, short_enough, size_of
 from tokpack.formats.lists import MASKS, NAMES
-from tokpack.storage.disk import cannot_read, decode, read_object
+from tokpack.sources import Source, fill, open_stream
+from tokpack.storage.disk import decode, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -334,29 +332,22 @@ def _decompressed(
     if is_summed:
         _checked(path, map_file(path), packed)
     kind = compression.partition(":")[0]
-    if kind not in _DECODERS:
+    if kind not in _COMPRESSIONS:
         raise UsageError(
             f"{path}: is compressed by {kind or 'something that the index does not name'}, which "
             "is not read: write it again with zstd, or without a compression"
         )
-    content = bytearray()
-    with cannot_read(path), open(path, "rb") as file:
-        try:
-            stream = _DECODERS[kind](file)
-            while len(content) <= size and (part := stream.read(_STEP)):
-                content += part
-        except (zstandard.ZstdError, zlib.error, EOFError, ValueError, OSError) as error:
-            raise FormatError(f"{path}: cannot be decompressed: {error}") from None
+    source = Source(path, path, "file", _COMPRESSIONS[kind], size_of(path), 0)
+    content, step = bytearray(), memoryview(bytearray(_STEP))
+    with closing(open_stream(source)) as stream:
+        while len(content) <= size and (count := fill(stream, step)):
+            content += step[:count]
     if len(content) != size:
         raise FormatError(f"{path}: is not {size} bytes when decompressed, as {INDEX} says")
     return path, np.frombuffer(content, np.uint8)
 
 
-_DECODERS: dict[str, Callable[[Any], Any]] = {
-    "zstd": lambda file: zstandard.ZstdDecompressor().stream_reader(file),
-    "gz": gzip.open,
-    "bz2": bz2.open,
-}
+_COMPRESSIONS = {"zstd": "zst", "gz": "gz", "bz2": "bz2"}  # their names, and ours
 
 
 def _path(folder: str, file: _File) -> str:

@@ -16,7 +16,13 @@ from tokpack.sources.find import discover, fingerprints
 from tokpack.sources.iterables import ArrowStream, DocumentReader, DocumentSegment, in_process
 from tokpack.sources.parts import BLOCK_BYTES, LineStream, line_base, make_parts, parse, read
 from tokpack.sources.records import LineBlock, count_newlines, documents_of, value_at
-from tokpack.sources.streams import block_checksums, content_checksum, joined_blocks
+from tokpack.sources.streams import (
+    block_checksums,
+    content_checksum,
+    fill,
+    joined_blocks,
+    open_stream,
+)
 
 __all__ = [
     "BLOCK_BYTES",
@@ -41,11 +47,13 @@ __all__ = [
     "count_newlines",
     "discover",
     "documents_of",
+    "fill",
     "fingerprints",
     "in_process",
     "joined_blocks",
     "line_base",
     "make_parts",
+    "open_stream",
     "parse",
     "read",
     "value_at",
