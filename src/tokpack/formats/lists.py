@@ -21,7 +21,8 @@ from tokpack.dataset.format import numbers_in, starts_of
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.formats.foreign import ForeignDataset
 from tokpack.formats.neox import IGNORED, shifted, tracks_of_labels, unshifted
-from tokpack.storage.disk import cannot_read, read_object
+from tokpack.sources import ArrowBatches, saved_files
+from tokpack.storage.disk import cannot_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,18 +124,12 @@ def is_arrow_folder(path: str) -> bool:
 def open_arrow(path: str, column: str | None) -> ForeignDataset:
     """Open an Arrow file or stream, or a folder that ``Dataset.save_to_disk`` made."""
     arrow = pyarrow()
-    paths = _data_files(path) if os.path.isdir(path) else [path]
+    paths = saved_files(path)[1] if os.path.isdir(path) else [path]
 
     def batches() -> Iterator[Any]:
         for one in paths:
             with cannot_read(one), open(one, "rb") as file:
-                is_file = file.read(6) == ARROW_FILE
-            with arrow.memory_map(one) as source:
-                if is_file:
-                    reader = arrow.ipc.open_file(source)
-                    yield from map(reader.get_batch, range(reader.num_record_batches))
-                else:
-                    yield from arrow.ipc.open_stream(source)
+                yield from ArrowBatches(file)
 
     try:
         counts, schema = 0, None
@@ -149,22 +144,6 @@ def open_arrow(path: str, column: str | None) -> ForeignDataset:
         raise FormatError(f"{path}: has no rows")
     opened = _File(path, schema, counts, lambda names: (batch.select(names) for batch in batches()))
     return _open_rows(opened, column)
-
-
-def _data_files(folder: str) -> list[str]:
-    """The files of data that ``state.json`` names. FormatError."""
-    state = os.path.join(folder, STATE)
-    facts = read_object(state)
-    entries = facts.get("_data_files")
-    listed = entries if isinstance(entries, list) else []
-    names = [one["filename"] for one in listed if isinstance(one, dict) and "filename" in one]
-    if not names or len(names) < len(listed) or not all(isinstance(one, str) for one in names):
-        raise FormatError(f"{state}: _data_files names no files")
-    if facts.get("_indices_data_files"):
-        raise FormatError(f"{folder}: is a selection of rows: call flatten_indices() and save it")
-    if any(os.path.basename(name) != name for name in names):
-        raise FormatError(f"{state}: names a file that is not in its folder")
-    return [os.path.join(folder, name) for name in names]
 
 
 def _broken(path: str, what: str, error: Exception) -> FormatError | InputError:

@@ -8,7 +8,7 @@ import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
@@ -147,8 +147,8 @@ def folder_values(name: str) -> dict[str, Any]:
     return values
 
 
-class _Arrow:
-    """The two kinds of Arrow files: one with an index at its end, and the stream."""
+class ArrowBatches:
+    """The record batches of an Arrow file of either kind: with an index at its end, or a stream."""
 
     def __init__(self, file: Any) -> None:
         import pyarrow
@@ -160,22 +160,20 @@ class _Arrow:
         self._open: Callable[[], Any] = lambda: open_any(buffer)
         self.schema: Any = self._open().schema
 
-    def groups(self) -> list[tuple[int, int]]:
-        # Not nbytes, which would trust unchecked offsets.
-        return [(batch.num_rows, batch.get_total_buffer_size()) for batch in self._all()]
-
-    def batches(self, begin: int, end: int, keys: list[str], _block_bytes: int) -> Iterator[Any]:
-        for index, batch in enumerate(self._all()):
-            if index >= end:
-                return
-            if index >= begin:
-                yield batch.select(keys)
-
-    def _all(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:
         reader = self._open()
         if self._indexed:
             return (reader.get_batch(i) for i in range(reader.num_record_batches))
         return iter(reader)
+
+    def groups(self) -> list[tuple[int, int]]:
+        """The rows and bytes of each batch."""
+        # Not nbytes, which would trust unchecked offsets.
+        return [(batch.num_rows, batch.get_total_buffer_size()) for batch in self]
+
+    def batches(self, begin: int, end: int, keys: list[str], _block_bytes: int) -> Iterator[Any]:
+        """Batches [begin, end), with the columns ``keys``."""
+        return (batch.select(keys) for batch in islice(self, begin, end))
 
 
 def groups_of(source: Source) -> list[tuple[int, int]]:
@@ -303,7 +301,7 @@ def _opened(source: Source) -> Iterator[_Table]:
         ) from error
     try:
         with source.open() as file:
-            table: _Table = _Parquet(file) if source.format == "parquet" else _Arrow(file)
+            table: _Table = _Parquet(file) if source.format == "parquet" else ArrowBatches(file)
             folders = folder_values(source.name)
             yield _InFolders(table, folders) if folders else table
     except MemoryError:  # Arrow's own is one too; the file is not at fault
