@@ -1,4 +1,4 @@
-"""This machine: clock and name, resources of this process, and the end of its children."""
+"""This machine: clock and name, resources of this process, the cache, and the end of children."""
 
 from __future__ import annotations
 
@@ -185,3 +185,10 @@ def end_with(launcher: int) -> None:
     act = ending_with(launcher, signal.SIGTERM)
     if act is not None:
         act()
+
+
+def cache_root() -> Path:
+    """The folder of the cache: $TOKPACK_CACHE, else ~/.cache/tokpack."""
+    root = os.environ.get("TOKPACK_CACHE")
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokpack"
+    return Path(root) if root else default

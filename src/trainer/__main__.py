@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.display import message, tell
 from tokpack.errors import TokpackError, UsageError, needs_extra, option
-from tokpack.storage.disk.lock import release
+from tokpack.storage.disk import release
 
 from .checkpoints.folder import check_own
 from .config.flags import RunRequest, flag_names, flags_typed, resolve

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, needs_extra
-from tokpack.storage.disk.lock import release
+from tokpack.storage.disk import release
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

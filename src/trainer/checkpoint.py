@@ -13,8 +13,7 @@ import torch
 
 from tokpack.dataset.manifest import FileDigest, digest_file
 from tokpack.errors import InputError, TokpackError, TrainingError, UsageError, option
-from tokpack.storage.disk import UNFINISHED, cannot_write
-from tokpack.storage.disk.lock import hold
+from tokpack.storage.disk import UNFINISHED, cannot_write, hold
 
 from .checkpoints import folder as folders
 from .checkpoints.files import (

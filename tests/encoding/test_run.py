@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tokpack.encoding import Progress
     from tokpack.encoding.coordinator import Task, TaskDone
+    from tokpack.progress import Progress
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,

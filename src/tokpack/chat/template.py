@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
 from tokpack.errors import TokenizerError, UsageError, option
+from tokpack.storage import is_url
 from tokpack.storage.disk import read_object, read_whole
-from tokpack.storage.objects.urls import is_url
 from tokpack.tokenizers import beside, hub
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from tokpack.cli.parser import Flag, Group, flags_from
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import InputError
 from tokpack.option import options_of
-from tokpack.storage import find
+from tokpack.storage import find, is_url
 from tokpack.storage.disk import cannot_read
-from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     import argparse

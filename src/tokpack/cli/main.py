@@ -207,10 +207,10 @@ def _say_amounts() -> None:
     """Print how much this process, without its workers, has read from stores and written to
     them.
     """
-    from tokpack.storage.objects.access import objects
+    from tokpack.storage import amounts
 
     with suppress(TokpackError):
-        requests, read, written = objects.amounts()
+        requests, read, written = amounts()
         if requests:
             sent = f", {bytes_text(written)} written" if written else ""
             tell(f"tokpack: stores: {requests} requests, {bytes_text(read)} read{sent}")

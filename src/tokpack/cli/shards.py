@@ -18,7 +18,7 @@ from tokpack.counts import counts_last
 from tokpack.errors import BusyError, TokpackError, UsageError, WorkerError
 from tokpack.quantities import bytes_text, count_text, counted, time_text
 from tokpack.shards import SHARD_BYTES
-from tokpack.storage.objects.urls import is_url
+from tokpack.storage import is_url
 
 if TYPE_CHECKING:
     import argparse
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from tokpack.cli.parser import Page
     from tokpack.dataset import Manifest
     from tokpack.dataset.results import RunTasks, Task
-    from tokpack.encoding import EncodeOptions
-    from tokpack.encoding.status import RunStatus
+    from tokpack.encoding import EncodeOptions, RunStatus
     from tokpack.progress import Show
     from tokpack.shards.commit import ShardStatus
     from tokpack.shards.drive import ShardEngine
@@ -114,7 +113,7 @@ def each_made(
 
     Yields the number of each, what ``make`` returned, and its progress.
     """
-    from tokpack.encoding.status import may_pass
+    from tokpack.encoding import may_pass
     from tokpack.shards.drive import numbers_of
     from tokpack.shards.take import free_shards
 
@@ -140,7 +139,7 @@ def each_made(
 @contextmanager
 def _outcome_is_told() -> Iterator[None]:
     """Tell the caller by the exit code whether another try may succeed."""
-    from tokpack.encoding.status import may_pass
+    from tokpack.encoding import may_pass
     from tokpack.shards.drive import BUSY
 
     try:

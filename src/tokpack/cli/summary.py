@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tokpack.cli.terminal import print_paths, put_json, say, say_folded
 from tokpack.input_formats import FORMATS
 from tokpack.quantities import bytes_text, count_text, counted, time_text
-from tokpack.storage.objects.urls import is_url
+from tokpack.storage import is_url
 
 if TYPE_CHECKING:
     import argparse

@@ -130,7 +130,7 @@ def error(text: str) -> None:
 def fault(error: TokpackError, flags: Mapping[str, str]) -> str:
     """The words of an error; for a dataset that was not found, how far the run is that makes it."""
     if isinstance(error, NoDatasetError):
-        from tokpack.encoding.status import run_status
+        from tokpack.encoding import run_status
 
         with contextlib.suppress(TokpackError):
             if run := run_status(error.prefix):

@@ -26,8 +26,7 @@ from tokpack.dataset.table import DocumentTable, has_table
 from tokpack.dataset.view import ViewIndex, are_pairs, open_files
 from tokpack.display import drawn
 from tokpack.errors import FormatError, UsageError
-from tokpack.storage import is_file
-from tokpack.storage.objects.urls import is_url
+from tokpack.storage import is_file, is_url
 
 if TYPE_CHECKING:
     import os

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, UsageError
-from tokpack.storage import exists
+from tokpack.storage import exists, is_url, shown
 from tokpack.storage.disk import pointer_in
-from tokpack.storage.objects.urls import is_url, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

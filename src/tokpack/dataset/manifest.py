@@ -29,7 +29,7 @@ from tokpack.counts import FOUND, READ, Counts, counts_last, records_of, without
 from tokpack.dataset.format import storage_dtype
 from tokpack.display import brief, drawn
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.storage import exists, head, joined, open_file
+from tokpack.storage import exists, head, is_url, joined, open_file, place_of
 from tokpack.storage.disk import (
     MAX_BYTES,
     Kind,
@@ -40,7 +40,6 @@ from tokpack.storage.disk import (
     replace_file,
 )
 from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums
-from tokpack.storage.objects.urls import is_url, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

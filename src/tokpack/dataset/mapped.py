@@ -19,11 +19,9 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.errors import InputError
 from tokpack.machine import usable_cores
-from tokpack.storage import check_root, copies, located, named
+from tokpack.storage import Ranges, Reader, StoredObject, check_root, copies, is_url, located, named
 from tokpack.storage.disk import Identity as FileIdentity
 from tokpack.storage.disk import cannot_read, no_dataset
-from tokpack.storage.objects.access import Ranges, Reader
-from tokpack.storage.objects.urls import StoredObject, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator

@@ -50,10 +50,9 @@ from tokpack.dataset.view import open_files
 from tokpack.dataset.writer import JoinedDataset, NewDataset
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.progress import ProgressStage, with_bar
-from tokpack.sources.rows import widest_type
-from tokpack.storage import exists, near, paths_of
+from tokpack.sources import widest_type
+from tokpack.storage import exists, is_url, near, paths_of
 from tokpack.storage.disk import MAX_COUNT
-from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -21,7 +21,20 @@ from tokpack.dataset.track import is_track, own_tracks, track_path
 from tokpack.dataset.view import is_selection, selection_path
 from tokpack.errors import BusyError, FormatError, InputError, TokpackError, UsageError
 from tokpack.quantities import bytes_text
-from tokpack.storage import identity, storage_of
+from tokpack.storage import (
+    NewObjects,
+    ScratchFolder,
+    check_unchanged,
+    check_writable,
+    compose,
+    hub_repository,
+    identity,
+    is_url,
+    look,
+    remove_left,
+    send,
+    storage_of,
+)
 from tokpack.storage.disk import (
     BUFFER,
     DATA,
@@ -36,12 +49,8 @@ from tokpack.storage.disk import (
     remove_file,
     remove_partial,
     same_file,
+    try_flock,
 )
-from tokpack.storage.disk.lock import try_flock
-from tokpack.storage.objects.upload import check_writable, compose, send
-from tokpack.storage.objects.urls import hub_repository, is_url
-from tokpack.storage.outputs import NewObjects, check_unchanged, look
-from tokpack.storage.scratch import ScratchFolder, remove_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +58,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.storage.objects.urls import Range
+    from tokpack.storage import Range
 
 
 TABLE = Kind("a table of documents", is_table, beside=True)

@@ -22,8 +22,7 @@ from tokpack.dataset.view import HEADER_BYTES, selection_path
 from tokpack.errors import TokpackError, UsageError
 from tokpack.progress import ProgressStage
 from tokpack.quantities import counted
-from tokpack.storage import identity
-from tokpack.storage.objects.urls import is_url
+from tokpack.storage import identity, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

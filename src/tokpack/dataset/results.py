@@ -29,10 +29,8 @@ from tokpack.dataset.manifest import manifest_path
 from tokpack.dataset.outputs import NewFiles
 from tokpack.dataset.shards import piece_prefix
 from tokpack.errors import FormatError, InputError
-from tokpack.storage import exists, head, open_file, storage_of
+from tokpack.storage import TakenError, exists, head, is_url, open_file, shown, storage_of
 from tokpack.storage.disk import MAX_BYTES, Kind, parse_json
-from tokpack.storage.objects.upload import TakenError
-from tokpack.storage.objects.urls import is_url, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -41,9 +41,8 @@ from tokpack.dataset.manifest import (
 from tokpack.dataset.mapped import LazyTokens, StoredTokens, as_integers, map_file
 from tokpack.dataset.track import Values, open_track
 from tokpack.errors import FormatError, InputError
-from tokpack.storage import copies, exists, identity, named, stats
+from tokpack.storage import StoredObject, copies, exists, identity, is_url, named, stats
 from tokpack.storage.disk import cannot_read, pointer_in
-from tokpack.storage.objects.urls import StoredObject, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

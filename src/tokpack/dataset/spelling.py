@@ -13,7 +13,7 @@ from tokpack.dataset.format import numbers_in
 from tokpack.dataset.sources import own_manifest
 from tokpack.dataset.track import role_name
 from tokpack.errors import TokenizerError, option
-from tokpack.storage.objects.urls import is_url
+from tokpack.storage import is_url
 from tokpack.tokenizers import (
     NativeTokenizer,
     Tokenizer,

@@ -22,10 +22,9 @@ from tokpack.dataset.manifest import (
 )
 from tokpack.dataset.mapped import LazyTokens, StoredTokens, map_file, scan
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
-from tokpack.storage import exists, named
+from tokpack.storage import exists, is_url, named
 from tokpack.storage.disk import cannot_write
 from tokpack.storage.disk.blocks import BlockSums, block_sums, checksum_of_sums
-from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

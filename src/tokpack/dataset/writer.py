@@ -36,15 +36,15 @@ from tokpack.dataset.mapped import LazyTokens, StoredTokens, scan
 from tokpack.dataset.outputs import TRACK
 from tokpack.dataset.track import NewTracks, own_tracks, read_tracks, track_path, track_values
 from tokpack.errors import InputError, OutputError, UsageError
+from tokpack.storage import LocalFile, Range
 from tokpack.storage.disk import AtomicFiles, cannot_write, check_outputs, copy_range, identity
 from tokpack.storage.disk.blocks import BlockSums, block_sums, checksum_of_sums, read_blocks
-from tokpack.storage.objects.urls import LocalFile, Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from tokpack.dataset.shards import Shard
-    from tokpack.storage.objects.urls import StoredObject
+    from tokpack.storage import StoredObject
 
 
 _COPY = 64 << 20

@@ -25,7 +25,7 @@ from tokpack.dataset.table import import_parquet, plain_ids
 from tokpack.display import brief
 from tokpack.errors import UsageError, option
 from tokpack.quantities import count_of, share_of
-from tokpack.sources.values import table_of
+from tokpack.sources import table_of
 from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums
 
 if TYPE_CHECKING:

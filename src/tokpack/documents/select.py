@@ -20,7 +20,7 @@ from tokpack.documents.keys import token_hashes
 from tokpack.documents.write import NewViews, ViewSpec
 from tokpack.errors import UsageError, option
 from tokpack.machine import usable_cores
-from tokpack.sources.values import is_table
+from tokpack.sources import is_table
 from tokpack.storage import paths_of
 
 if TYPE_CHECKING:

@@ -5,63 +5,83 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tokpack.encoding.options import EncodeOptions, megatron_names, worker_count
-from tokpack.progress import Progress
+from tokpack.encoding.options import EncodeOptions as EncodeOptions
+from tokpack.encoding.options import megatron_names as megatron_names
+from tokpack.encoding.options import worker_count as worker_count
 
 if TYPE_CHECKING:
-    from tokpack.encoding.choose import importable_name
-    from tokpack.encoding.columns import columns_in_process
-    from tokpack.encoding.folder import UNFINISHED_SUFFIX
-    from tokpack.encoding.part import first_batches, without_records
-    from tokpack.encoding.publish import REJECTS_KIND, rejects_path
-    from tokpack.encoding.request import EncodeRequest, PlanRequest
-    from tokpack.encoding.resume import check_budget
-    from tokpack.encoding.run import encode, encode_planned, ends_on_sigterm
-    from tokpack.encoding.setup import TokenizerSetup, described, load_setup
-
-__all__ = [
-    "REJECTS_KIND",
-    "UNFINISHED_SUFFIX",
-    "EncodeOptions",
-    "EncodeRequest",
-    "PlanRequest",
-    "Progress",
-    "TokenizerSetup",
-    "check_budget",
-    "columns_in_process",
-    "described",
-    "encode",
-    "encode_planned",
-    "ends_on_sigterm",
-    "first_batches",
-    "importable_name",
-    "load_setup",
-    "megatron_names",
-    "rejects_path",
-    "without_records",
-    "worker_count",
-]
+    from tokpack.encoding.choose import importable_name as importable_name
+    from tokpack.encoding.columns import columns_in_process as columns_in_process
+    from tokpack.encoding.folder import UNFINISHED_SUFFIX as UNFINISHED_SUFFIX
+    from tokpack.encoding.part import first_batches as first_batches
+    from tokpack.encoding.part import without_records as without_records
+    from tokpack.encoding.plan import MAX_PART_BYTES as MAX_PART_BYTES
+    from tokpack.encoding.plan import MIN_PART_BYTES as MIN_PART_BYTES
+    from tokpack.encoding.plan import Plan as Plan
+    from tokpack.encoding.plan import PlannedRun as PlannedRun
+    from tokpack.encoding.plan import deciding_options as deciding_options
+    from tokpack.encoding.plan import prepare as prepare
+    from tokpack.encoding.publish import REJECTS_KIND as REJECTS_KIND
+    from tokpack.encoding.publish import rejects_path as rejects_path
+    from tokpack.encoding.request import EncodeRequest as EncodeRequest
+    from tokpack.encoding.request import PlanRequest as PlanRequest
+    from tokpack.encoding.resume import check_budget as check_budget
+    from tokpack.encoding.run import encode as encode
+    from tokpack.encoding.run import encode_planned as encode_planned
+    from tokpack.encoding.run import ends_on_sigterm as ends_on_sigterm
+    from tokpack.encoding.setup import TokenizerSetup as TokenizerSetup
+    from tokpack.encoding.setup import described as described
+    from tokpack.encoding.setup import load_setup as load_setup
+    from tokpack.encoding.status import BEAT_SECONDS as BEAT_SECONDS
+    from tokpack.encoding.status import LOCAL_BEAT_SECONDS as LOCAL_BEAT_SECONDS
+    from tokpack.encoding.status import LOST_SECONDS as LOST_SECONDS
+    from tokpack.encoding.status import Report as Report
+    from tokpack.encoding.status import RunReporter as RunReporter
+    from tokpack.encoding.status import RunStatus as RunStatus
+    from tokpack.encoding.status import begun_prefix as begun_prefix
+    from tokpack.encoding.status import finished as finished
+    from tokpack.encoding.status import may_pass as may_pass
+    from tokpack.encoding.status import parse_report as parse_report
+    from tokpack.encoding.status import run_status as run_status
 
 # The options alone are light, and the command line needs them; the rest is loaded when it is asked
 # for.
 _MODULES = {
-    "importable_name": "choose",
-    "columns_in_process": "columns",
-    "UNFINISHED_SUFFIX": "folder",
-    "first_batches": "part",
-    "without_records": "part",
+    "BEAT_SECONDS": "status",
+    "LOCAL_BEAT_SECONDS": "status",
+    "LOST_SECONDS": "status",
+    "MAX_PART_BYTES": "plan",
+    "MIN_PART_BYTES": "plan",
     "REJECTS_KIND": "publish",
-    "rejects_path": "publish",
+    "UNFINISHED_SUFFIX": "folder",
     "EncodeRequest": "request",
+    "Plan": "plan",
     "PlanRequest": "request",
+    "PlannedRun": "plan",
+    "Report": "status",
+    "RunReporter": "status",
+    "RunStatus": "status",
+    "TokenizerSetup": "setup",
+    "begun_prefix": "status",
     "check_budget": "resume",
+    "columns_in_process": "columns",
+    "deciding_options": "plan",
+    "described": "setup",
     "encode": "run",
     "encode_planned": "run",
     "ends_on_sigterm": "run",
-    "TokenizerSetup": "setup",
-    "described": "setup",
+    "finished": "status",
+    "first_batches": "part",
+    "importable_name": "choose",
     "load_setup": "setup",
+    "may_pass": "status",
+    "parse_report": "status",
+    "prepare": "plan",
+    "rejects_path": "publish",
+    "run_status": "status",
+    "without_records": "part",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

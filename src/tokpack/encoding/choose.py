@@ -19,11 +19,23 @@ import numpy as np
 
 from tokpack.display import brief, first_line
 from tokpack.errors import InputError, UsageError, option
-from tokpack.sources import BadRecord, documents_of
-from tokpack.sources.columns import batch_of_columns, check_columns, decoded, text_column
-from tokpack.sources.rows import chosen_columns, nested, take
+from tokpack.sources import (
+    BadRecord,
+    batch_of_columns,
+    check_columns,
+    chosen_columns,
+    column_of,
+    decoded,
+    documents_of,
+    is_table,
+    nested,
+    of_table,
+    root_of,
+    table_of,
+    take,
+    text_column,
+)
 from tokpack.sources.sql import check_boolean, columns_of, connect_closed, describing, listed, parse
-from tokpack.sources.values import column_of, is_table, of_table, root_of, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +43,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.sources import DocumentBatch
-    from tokpack.sources.values import Values
+    from tokpack.sources import DocumentBatch, Values
 
     Place = Callable[[npt.NDArray[np.int64]], str]  # the records on some lines, in words
 

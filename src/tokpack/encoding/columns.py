@@ -13,7 +13,7 @@ from tokpack.encoding.first_records import check_named, with_small_columns
 from tokpack.encoding.kept import ALL, parse_keep, required
 from tokpack.encoding.options import texts_of
 from tokpack.errors import InputError, option
-from tokpack.sources.rows import PythonRecords, WholeRecords, types_of
+from tokpack.sources import PythonRecords, WholeRecords, types_of
 from tokpack.sources.sql import columns_of, parse, version
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.first_records import FirstInputs
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.sources import DocumentBatch
-    from tokpack.sources.rows import Columns
+    from tokpack.sources import Columns, DocumentBatch
 
 
 def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Columns:

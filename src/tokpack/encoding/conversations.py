@@ -25,10 +25,11 @@ from tokpack.sources import (
     BadRecord,
     DocumentBatch,
     Documents,
+    as_text,
     documents_of,
+    of_objects,
     value_at,
 )
-from tokpack.sources.values import as_text, of_objects
 from tokpack.tokenizers import DocumentsError, MarkedIds, MarkingEncoder
 
 if TYPE_CHECKING:

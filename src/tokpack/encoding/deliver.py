@@ -20,13 +20,20 @@ from tokpack.dataset.outputs import describes_same_data, same_data, write_hub_ca
 from tokpack.dataset.table import dropped_path, table_path
 from tokpack.encoding.publish import check_replaced, piece_names, rejects_path
 from tokpack.errors import BusyError, FormatError, InputError, OutputError, UsageError, option
-from tokpack.storage import exists, stat
-from tokpack.storage.disk import UNFINISHED, remove_file
-from tokpack.storage.disk.lock import Lock
-from tokpack.storage.objects.upload import TakenError, check_writable, send
-from tokpack.storage.objects.urls import shown
-from tokpack.storage.outputs import NewObjects, check_unchanged, remove
-from tokpack.storage.scratch import SentNote, scratch_path
+from tokpack.storage import (
+    NewObjects,
+    SentNote,
+    TakenError,
+    check_unchanged,
+    check_writable,
+    exists,
+    remove,
+    scratch_path,
+    send,
+    shown,
+    stat,
+)
+from tokpack.storage.disk import UNFINISHED, Lock, remove_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -32,7 +32,7 @@ from tokpack.encoding.part import no_memory
 from tokpack.encoding.worker import Counters, Worker, place_of
 from tokpack.errors import LimitError, RecordError, TokpackError, WorkerError
 from tokpack.sources import line_base
-from tokpack.storage.objects.access import use_in_this_process
+from tokpack.storage import use_in_this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,16 +14,24 @@ import numpy as np
 from tokpack.dataset.table import OWN
 from tokpack.encoding.kept import ALL
 from tokpack.errors import Remark, UsageError, option
-from tokpack.sources import DocumentBatch, DocumentReader, Limits, Part, read, value_at
-from tokpack.sources.rows import PythonRecords, WholeRecords, batch_with_rows
-from tokpack.sources.values import as_text
+from tokpack.sources import (
+    DocumentBatch,
+    DocumentReader,
+    Limits,
+    Part,
+    PythonRecords,
+    WholeRecords,
+    as_text,
+    batch_with_rows,
+    read,
+    value_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.sources import Source
-    from tokpack.sources.rows import Columns
+    from tokpack.sources import Columns, Source
 
     Records = Sequence[Mapping[str, Any]]
 

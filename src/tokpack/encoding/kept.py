@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.dataset.table import OWN, arrow_type, import_parquet
 from tokpack.errors import UsageError, option
-from tokpack.sources.rows import widest_type
-from tokpack.sources.values import as_text, is_json, objects_of, of_objects, of_texts, python_values
+from tokpack.sources import (
+    as_text,
+    is_json,
+    objects_of,
+    of_objects,
+    of_texts,
+    python_values,
+    widest_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.sources.values import Values
+    from tokpack.sources import Values
 
 # Kinds of values; "others" are lists, objects, and integers of more than 64 bits.
 KINDS = ("booleans", "integers", "doubles", "strings", "others")

@@ -18,7 +18,7 @@ from tokpack.errors import UsageError, option
 from tokpack.input_formats import FORMATS
 from tokpack.machine import usable_cores
 from tokpack.option import check_options, in_group, list_of, options_of
-from tokpack.storage.objects.urls import is_url, shown
+from tokpack.storage import is_url, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,8 +25,8 @@ from tokpack.sources import (
     line_base,
     parse,
     read,
+    take,
 )
-from tokpack.sources.rows import take
 from tokpack.tokenizers import DocumentsError, UnencodableError
 
 if TYPE_CHECKING:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.plan import Plan
     from tokpack.encoding.setup import TokenizerSetup
-    from tokpack.sources import Part, Source
-    from tokpack.sources.rows import Columns
+    from tokpack.sources import Columns, Part, Source
 
 REJECTS = "rejects"  # the last track
 

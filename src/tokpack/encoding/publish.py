@@ -24,7 +24,7 @@ from tokpack.dataset.table import dropped_path, table_path
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.piece import JOINED, joined_names
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, option
-from tokpack.storage import head
+from tokpack.storage import check_unchanged, head, is_url, look
 from tokpack.storage.disk import (
     Kind,
     cannot_write,
@@ -34,8 +34,6 @@ from tokpack.storage.disk import (
     rename,
     sync_folder,
 )
-from tokpack.storage.objects.urls import is_url
-from tokpack.storage.outputs import check_unchanged, look
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

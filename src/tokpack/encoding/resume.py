@@ -29,9 +29,8 @@ from tokpack.errors import (
 )
 from tokpack.machine import usable_cores
 from tokpack.sources import block_checksums, content_checksum
-from tokpack.storage import identity
+from tokpack.storage import identity, shown
 from tokpack.storage.disk import UNFINISHED
-from tokpack.storage.objects.urls import shown
 
 if TYPE_CHECKING:
     from collections.abc import (

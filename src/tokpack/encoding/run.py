@@ -40,9 +40,8 @@ from tokpack.encoding.status import NAME, RunReporter
 from tokpack.encoding.worker import Meter, Slots, TrackFiles
 from tokpack.errors import FormatError, InputError, OutputError, Remark, TokenizerError, option
 from tokpack.sources import read
-from tokpack.storage.disk import cannot_write, replace_file, sync_data
-from tokpack.storage.disk.lock import Lock
-from tokpack.storage.objects.urls import is_url
+from tokpack.storage import is_url
+from tokpack.storage.disk import Lock, cannot_write, replace_file, sync_data
 from tokpack.tokenizers import first_documents, is_framed_elsewhere, self_check
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from tokpack.errors import (
     TokpackError,
     UnreachableError,
 )
+from tokpack.storage import is_url
 from tokpack.storage.disk import MAX_BYTES, decode, parse_json
-from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,10 +30,18 @@ from tokpack.formats.neox import is_neox, neox_base, neox_paths, open_neox
 from tokpack.formats.olmo import olmo_mask, olmo_parts, olmo_paths, open_olmo
 from tokpack.formats.streamed import open_litdata, open_mds, streamed_format
 from tokpack.progress import with_bar
-from tokpack.storage import exists, head, identity, is_file, open_file
+from tokpack.storage import (
+    ScratchFolder,
+    exists,
+    head,
+    identity,
+    is_file,
+    is_url,
+    open_file,
+    remove_left,
+    shown,
+)
 from tokpack.storage.disk import cannot_read, cannot_write, pointer_in
-from tokpack.storage.objects.urls import is_url, shown
-from tokpack.storage.scratch import ScratchFolder, remove_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable

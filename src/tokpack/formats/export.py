@@ -23,9 +23,8 @@ from tokpack.formats.lists import (
 from tokpack.formats.neox import IGNORED, in_step, neox_paths, write_neox
 from tokpack.formats.olmo import checked_ids, olmo_mask, olmo_paths, write_documents
 from tokpack.progress import ProgressStage
-from tokpack.storage import exists
+from tokpack.storage import exists, shown
 from tokpack.storage.disk import DATA, cannot_write
-from tokpack.storage.objects.urls import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

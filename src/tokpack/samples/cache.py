@@ -24,8 +24,7 @@ import xxhash
 
 from tokpack.dataset import FINGERPRINT_VERSION, digest_file
 from tokpack.errors import InputError, OutputError, TokpackError
-from tokpack.storage.disk import UNFINISHED, AtomicFiles, read_object, rename
-from tokpack.storage.disk.lock import turn
+from tokpack.storage.disk import UNFINISHED, AtomicFiles, read_object, rename, turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

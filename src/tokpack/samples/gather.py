@@ -21,7 +21,7 @@ from tokpack.dataset.mapped import (
     read,
 )
 from tokpack.errors import FormatError
-from tokpack.storage.objects.access import KeptRanges
+from tokpack.storage import KeptRanges
 from tokpack.storage.objects.cache import kept_range
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tokpack.dataset import MMapIndexedDataset, Shard
     from tokpack.dataset.mapped import Tokens
     from tokpack.samples.orders.rows import Counts, Rows
-    from tokpack.storage.objects.urls import StoredObject
+    from tokpack.storage import StoredObject
 
     Cell = tuple[StoredObject, int, int]  # bytes [begin, end) of a .bin, one file in the cache
     Int64s = npt.NDArray[np.int64]

@@ -10,8 +10,7 @@ from tokpack.counts import added
 from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path
 from tokpack.dataset.manifest import MANIFEST, facts_of_pieces, summed
 from tokpack.dataset.outputs import sizes
-from tokpack.encoding import check_budget
-from tokpack.encoding.status import LOST_SECONDS, parse_report
+from tokpack.encoding import LOST_SECONDS, check_budget, parse_report
 from tokpack.errors import FormatError, InputError, OutputError, option
 from tokpack.shards.plan import (
     beside,
@@ -21,16 +20,13 @@ from tokpack.shards.plan import (
     remove_replaced,
     report_path,
 )
-from tokpack.storage import exists, refuse, small_files, storage_of
+from tokpack.storage import exists, look, refuse, remove, replace, shown, small_files, storage_of
 from tokpack.storage.disk import write_output
-from tokpack.storage.objects.urls import shown
-from tokpack.storage.outputs import look, remove, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tokpack.encoding.plan import Plan
-    from tokpack.encoding.status import Report
+    from tokpack.encoding import Plan, Report
     from tokpack.shards.plan import ShardPlan, Work
     from tokpack.storage import ListedFile, Version
 

@@ -11,31 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
 from tokpack.encoding import (
+    BEAT_SECONDS,
+    LOCAL_BEAT_SECONDS,
+    MAX_PART_BYTES,
+    MIN_PART_BYTES,
+    PlannedRun,
+    RunReporter,
     described,
     encode_planned,
     ends_on_sigterm,
     importable_name,
     load_setup,
+    prepare,
     worker_count,
 )
-from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, PlannedRun, prepare
-from tokpack.encoding.status import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporter
 from tokpack.errors import BusyError, InputError, UsageError, option
 from tokpack.quantities import bytes_text, counted
 from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, check_current, prefix_of, remove_replaced, report_path
 from tokpack.sources import Source, discover, fingerprints, make_parts
-from tokpack.storage import storage_of
-from tokpack.storage.objects.upload import writes_conditionally
-from tokpack.storage.objects.urls import is_url, shown
+from tokpack.storage import is_url, shown, storage_of, writes_conditionally
 from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tokpack.dataset import Manifest
-    from tokpack.encoding import EncodeOptions
-    from tokpack.encoding.plan import Plan
+    from tokpack.encoding import EncodeOptions, Plan
     from tokpack.progress import Show
     from tokpack.sources import Part
 

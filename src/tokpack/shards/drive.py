@@ -16,8 +16,7 @@ from tokpack.errors import UsageError, WorkerError, option
 from tokpack.progress import Progress
 from tokpack.shards.commit import survey
 from tokpack.shards.plan import report_path
-from tokpack.storage import storage_of
-from tokpack.storage.objects.urls import is_url
+from tokpack.storage import is_url, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

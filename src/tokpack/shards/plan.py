@@ -20,16 +20,29 @@ from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path, own_tra
 from tokpack.dataset.manifest import MANIFEST
 from tokpack.dataset.outputs import TABLE, TRACK
 from tokpack.dataset.table import dropped_path, table_path
-from tokpack.encoding import REJECTS_KIND, EncodeOptions, described, rejects_path
-from tokpack.encoding.plan import Plan, deciding_options
+from tokpack.encoding import (
+    REJECTS_KIND,
+    EncodeOptions,
+    Plan,
+    deciding_options,
+    described,
+    rejects_path,
+)
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError, option
 from tokpack.sources import Part, Source
-from tokpack.storage import head, small_files, storage_of
+from tokpack.storage import (
+    StoredObject,
+    TakenError,
+    head,
+    look,
+    remove,
+    shown,
+    small_files,
+    storage_of,
+    versions_of,
+)
+from tokpack.storage import replace as replace_version
 from tokpack.storage.disk import DATA, decode, parse_json
-from tokpack.storage.objects.upload import TakenError
-from tokpack.storage.objects.urls import StoredObject, shown
-from tokpack.storage.outputs import look, remove, versions_of
-from tokpack.storage.outputs import replace as replace_version
 from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:

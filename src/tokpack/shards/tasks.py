@@ -18,9 +18,8 @@ from tokpack.errors import FormatError, InputError, ResumeError
 from tokpack.shards.cut import reported, tell_done
 from tokpack.shards.plan import plan_folder, plan_path, report_path
 from tokpack.shards.take import Lease
-from tokpack.storage import exists, head, small_files, storage_of
+from tokpack.storage import exists, head, shown, small_files, storage_of
 from tokpack.storage.disk import parse_json
-from tokpack.storage.objects.urls import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -35,10 +35,8 @@ from tokpack.sources.detect import (
     promised,
 )
 from tokpack.sources.hub import HUB_NAME, hub_files, is_saved_dataset, saved_files
-from tokpack.storage import named
+from tokpack.storage import is_url, named, open_object, shown
 from tokpack.storage.disk import did_you_mean, is_dataset
-from tokpack.storage.objects.access import open_object
-from tokpack.storage.objects.urls import is_url, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -40,7 +40,7 @@ from tokpack.sources.values import (
     root_of,
     table_of,
 )
-from tokpack.storage.objects.urls import is_url
+from tokpack.storage import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,8 +17,7 @@ from tokpack.display import brief
 from tokpack.errors import InputError, UsageError
 from tokpack.storage import disk
 from tokpack.storage.disk import MAX_BYTES, open_regular
-from tokpack.storage.objects.access import objects, open_object
-from tokpack.storage.objects.urls import StoredObject, is_url, shown
+from tokpack.storage.objects import StoredObject, is_url, objects, open_object, shown
 
 if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]

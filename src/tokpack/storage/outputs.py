@@ -15,8 +15,7 @@ from tokpack.errors import OutputError, TokpackError, UsageError
 from tokpack.storage import disk
 from tokpack.storage.disk import check_not_inputs, check_outputs, check_replaceable
 from tokpack.storage.files import Version, storage_of
-from tokpack.storage.objects.upload import TakenError
-from tokpack.storage.objects.urls import StoredObject, is_url, object_of, shown
+from tokpack.storage.objects import StoredObject, TakenError, is_url, object_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

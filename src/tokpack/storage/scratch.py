@@ -11,16 +11,15 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import BusyError, OutputError
-from tokpack.storage import exists, stat
-from tokpack.storage.disk import cannot_write, read_object, remove_file, replace_json
-from tokpack.storage.disk.lock import Lock, held
-from tokpack.storage.objects.upload import TakenError, abort
+from tokpack.storage.disk import Lock, cannot_write, held, read_object, remove_file, replace_json
+from tokpack.storage.files import exists
+from tokpack.storage.objects import TakenError, abort, objects
 from tokpack.storage.outputs import remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tokpack.storage.objects.urls import StoredObject
+    from tokpack.storage.objects import StoredObject
 
 
 class ScratchFolder:
@@ -109,7 +108,7 @@ class SentNote:
         for url, (size, upload, etag) in self._read().items():
             if upload:
                 abort(url, upload)
-            there = None if only_uploads else stat(url)
+            there = None if only_uploads else objects.stat(url)
             # If the command was killed while sending, only the object's size is known, and another
             # machine may have written one of equal size and then completed its output. So look at
             # ``whole`` after the object, not before.

@@ -21,10 +21,9 @@ import numpy as np
 
 from tokpack.display import brief
 from tokpack.errors import InputError, OutputError, TokenizerError, UsageError
-from tokpack.storage import joined, located, near
+from tokpack.machine import cache_root
+from tokpack.storage import is_url, joined, located, near
 from tokpack.storage.disk import MAX_BYTES, open_regular, replace_file
-from tokpack.storage.disk.cache_root import cache_root
-from tokpack.storage.objects.urls import is_url
 from tokpack.tokenizers.definition import OFF, keep_newest
 from tokpack.tokenizers.frame import Frame, frame_of
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from tokpack.display import brief
 from tokpack.errors import OutputError, TokenizerError
+from tokpack.machine import cache_root
 from tokpack.storage.disk import open_regular, replace_file
-from tokpack.storage.disk.cache_root import cache_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from tokpack.display import first_line
 from tokpack.errors import TokenizerError
+from tokpack.machine import cache_root
 from tokpack.progress import without_widgets
 from tokpack.storage.disk import cannot_write, rename, sync_file, sync_folder
-from tokpack.storage.disk.cache_root import cache_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

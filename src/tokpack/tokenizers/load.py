@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tokpack.errors import FormatError, InputError, TokenizerError, TokpackError, UsageError, option
-from tokpack.storage import near
+from tokpack.machine import cache_root
+from tokpack.storage import is_url, near, shown
 from tokpack.storage.disk import read_json, read_object, replace_file
-from tokpack.storage.disk.cache_root import cache_root
-from tokpack.storage.objects.urls import is_url, shown
 from tokpack.tokenizers import definition as spec_cache
 from tokpack.tokenizers import hub, patterns, ranks
 from tokpack.tokenizers.base import TokenizerOptions, find_copies

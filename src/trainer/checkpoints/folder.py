@@ -12,8 +12,7 @@ import re
 from pathlib import Path
 
 from tokpack.errors import FormatError, InputError, UsageError, option
-from tokpack.storage.disk import cannot_write, rename, replace_file, whole_folder
-from tokpack.storage.disk.lock import hold
+from tokpack.storage.disk import cannot_write, hold, rename, replace_file, whole_folder
 from tokpack.storage.disk.whole_folder import unfinished
 
 STATE = "state.json"

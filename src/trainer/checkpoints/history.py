@@ -19,7 +19,7 @@ from tokpack.samples import fingerprint_of
 from tokpack.samples.blend.file import entries, is_blend_file
 from tokpack.samples.blend.open import open_blend
 from tokpack.samples.blend.plan import plan_of
-from tokpack.storage import joined
+from tokpack.storage import is_url, joined
 from tokpack.storage.disk import (
     MAX_COUNT,
     Kind,
@@ -30,7 +30,6 @@ from tokpack.storage.disk import (
     replace_file,
     sealed,
 )
-from tokpack.storage.objects.urls import is_url
 from tokpack.tokenizers import TokenizerFiles
 
 from ..config.config import Config

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.display import brief
 from tokpack.errors import UsageError, option
 from tokpack.option import check_options, in_group, options_of
-from tokpack.storage.objects.urls import is_url, shown
+from tokpack.storage import is_url, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -136,7 +136,7 @@ def _file_system(path: str) -> str | None:
 
 def _caches() -> list[dict[str, Any]]:
     """The folders of tokenizers, with the bytes in them; None where there is no such folder."""
-    from tokpack.storage.disk.cache_root import cache_root
+    from tokpack.machine import cache_root
     from tokpack.tokenizers import hub_cache
 
     return [

@@ -8,8 +8,7 @@ from tokpack import machine
 from tokpack.cli import shards, terminal
 from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import InputError, UsageError
-from tokpack.storage import exists
-from tokpack.storage.objects.urls import is_url
+from tokpack.storage import exists, is_url
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +46,7 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack shards status``."""
-    from tokpack.encoding.status import finished, run_status
+    from tokpack.encoding import finished, run_status
     from tokpack.shards.commit import survey
     from tokpack.shards.plan import ShardPlan, plan_path, prefix_of
 

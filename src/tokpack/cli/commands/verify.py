@@ -13,8 +13,8 @@ from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flag_names, flags, number
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.quantities import bytes_text, counted, time_text
+from tokpack.storage import is_url
 from tokpack.storage.disk import not_a_dataset
-from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     import argparse

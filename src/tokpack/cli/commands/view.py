@@ -13,7 +13,7 @@ from tokpack.cli.inputs import of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.display import shown
 from tokpack.errors import needs_extra
-from tokpack.storage.objects.urls import is_url
+from tokpack.storage import is_url
 
 if TYPE_CHECKING:
     import argparse

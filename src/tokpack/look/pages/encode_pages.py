@@ -12,7 +12,7 @@ from tokpack.quantities import bytes_text, count_text, counted, percent, time_te
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tokpack.encoding.status import Report, RunStatus
+    from tokpack.encoding import Report, RunStatus
     from tokpack.look.pages.items import EncodeItem
     from tokpack.look.pages.site import Pages, Query
     from tokpack.shards.commit import ShardStatus

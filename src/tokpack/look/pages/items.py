@@ -18,8 +18,7 @@ from tokpack.dataset.overview import LengthStats, measure
 from tokpack.dataset.sources import Sources, doubt
 from tokpack.dataset.spelling import Spelling, find_tokenizer
 from tokpack.dataset.table import import_parquet
-from tokpack.encoding import UNFINISHED_SUFFIX
-from tokpack.encoding.status import begun_prefix, run_status
+from tokpack.encoding import UNFINISHED_SUFFIX, begun_prefix, run_status
 from tokpack.errors import InputError, TokpackError, UsageError, worded
 from tokpack.look import Stats, stats
 from tokpack.look.facts import tokenizer_name
@@ -29,8 +28,8 @@ from tokpack.samples.blend.file import is_blend_file, read_words
 from tokpack.samples.blend.plan import plan_of
 from tokpack.shards.commit import survey
 from tokpack.shards.plan import ShardPlan, plan_path, prefix_of
+from tokpack.storage import is_url
 from tokpack.storage.disk import did_you_mean
-from tokpack.storage.objects.urls import is_url
 from tokpack.wall import entry_point
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.encoding.status import RunStatus
+    from tokpack.encoding import RunStatus
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.shards.commit import ShardStatus
     from tokpack.tokenizers import TokenizerFiles

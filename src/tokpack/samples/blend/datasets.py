@@ -15,8 +15,8 @@ from tokpack.dataset.manifest import checksum_of
 from tokpack.errors import InputError
 from tokpack.samples.cache import versioned
 from tokpack.samples.tracks import check_labels
+from tokpack.storage import is_url
 from tokpack.storage.disk import no_dataset
-from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

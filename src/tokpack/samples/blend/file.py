@@ -25,10 +25,9 @@ from tokpack.samples.blend.spec import (
     takes_settings,
     unknown,
 )
-from tokpack.storage import joined, refuse
+from tokpack.storage import is_url, joined, refuse
 from tokpack.storage.disk import Kind, check_outputs, is_sealed, replace_file, sealed
 from tokpack.storage.disk.foreign_yaml import read_yaml
-from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -31,6 +31,14 @@ from tokpack.storage.disk.foreign import (
     read_object,
     read_whole,
 )
+from tokpack.storage.disk.lock import (
+    Lock,
+    held,
+    hold,
+    release,
+    try_flock,
+    turn,
+)
 from tokpack.storage.disk.mistaken import (
     did_you_mean,
     is_dataset,
@@ -63,6 +71,7 @@ __all__ = [
     "AtomicFiles",
     "Identity",
     "Kind",
+    "Lock",
     "Output",
     "begins_with",
     "cannot_read",
@@ -74,6 +83,8 @@ __all__ = [
     "create_file",
     "decode",
     "did_you_mean",
+    "held",
+    "hold",
     "identity",
     "is_dataset",
     "is_sealed",
@@ -88,6 +99,7 @@ __all__ = [
     "read_json",
     "read_object",
     "read_whole",
+    "release",
     "remove_file",
     "remove_partial",
     "rename",
@@ -99,5 +111,7 @@ __all__ = [
     "sync_data",
     "sync_file",
     "sync_folder",
+    "try_flock",
+    "turn",
     "write_output",
 ]

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from tokpack.errors import OutputError, UsageError
+from tokpack.machine import cache_root
 from tokpack.quantities import size_of
-from tokpack.storage.disk import AtomicFiles, cannot_write
+from tokpack.storage.disk import AtomicFiles, cannot_write, try_flock, turn
 from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums, file_sums
-from tokpack.storage.disk.cache_root import cache_root
-from tokpack.storage.disk.lock import try_flock, turn
 from tokpack.storage.objects.urls import shown
 
 if TYPE_CHECKING:
