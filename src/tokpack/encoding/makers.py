@@ -80,12 +80,7 @@ class TextMaker:
     def __init__(self, options: EncodeOptions, setup: TokenizerSetup) -> None:
         self._options, self._setup = options, setup
         self._transform = transform_of(options)
-        self._encoder = setup.tokenizer.encoder(
-            dtype=setup.dtype,
-            special_tokens=options.special_tokens,
-            # The frame goes around the whole document, not around each sentence.
-            frame=Frame() if options.split_sentences else setup.frame,
-        )
+        self._encoder = setup.encoder(options)
 
     def documents(self, batches: Iterable[DocumentBatch]) -> Iterable[DocumentBatch]:
         return batches

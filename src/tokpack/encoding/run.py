@@ -71,13 +71,16 @@ def check_first_documents(job: Job) -> None:
     Warns of a tokenizer that is not native, with its speed. Runs beside the workers; nothing is
     committed before it ends. WorkerError if there is not enough memory.
     """
+    tokenizer, mode = job.setup.tokenizer, job.options.special_tokens
+    if tokenizer.is_checked:
+        return
     try:
         documents = _first_documents(job)
-        tokenizer, mode = job.setup.tokenizer, job.options.special_tokens
         if not tokenizer.native:
             _warn_slow(tokenizer, documents, mode)
         elif documents is not None:
             self_check(tokenizer, documents.data, documents.spans, special_tokens=mode)
+        tokenizer.is_checked = documents is not None
     except MemoryError as error:
         raise no_memory("the self-check of the first documents", error) from error
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from tokpack.dataset import best_fitting_dtype
 from tokpack.dataset.table import import_parquet
@@ -11,14 +12,30 @@ from tokpack.tokenizers import Frame, Tokenizer, frame_of, load_tokenizer
 
 if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.tokenizers import Encoder
 
 
-class TokenizerSetup(NamedTuple):
+@dataclass(frozen=True)
+class TokenizerSetup:
     """The tokenizer and frame of a request, and the ``dtype`` of the ids."""
 
     tokenizer: Tokenizer
     frame: Frame
     dtype: str
+
+    def encoder(self, options: EncodeOptions) -> Encoder:
+        """The encoder of documents, for one thread; built once by a process that makes shards."""
+        built = self.__dict__.get("_built") or self.tokenizer.encoder(
+            dtype=self.dtype,
+            special_tokens=options.special_tokens,
+            # The frame goes around the whole document, not around each sentence.
+            frame=Frame() if options.split_sentences else self.frame,
+        )
+        self.__dict__["_built"] = built
+        return built
+
+    def __getstate__(self) -> dict[str, Any]:  # another process builds its own
+        return {name: value for name, value in self.__dict__.items() if name != "_built"}
 
     def has_usual_frame(self, options: EncodeOptions) -> bool:
         """Whether documents get nothing but the EOD, if requested."""

@@ -286,14 +286,17 @@ def encode_shard(
 
 
 def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> PlannedRun:
-    setup = load_setup(options)
-    whole.check_setup(options, setup)
+    kept = vars(whole)  # loaded once, for all shards that this process makes
+    if "setup" not in kept:
+        setup = load_setup(options)
+        whole.check_setup(options, setup)
+        kept["setup"] = setup
     shared = whole.shared_sources(shard)
     pairs = zip(shard.sources, shard.fingerprints, strict=True)
     sources = tuple(
         _as_planned(*pair, is_shared=source in shared) for source, pair in enumerate(pairs)
     )
-    return PlannedRun(replace(shard, sources=sources), setup, worker_count(options))
+    return PlannedRun(replace(shard, sources=sources), kept["setup"], worker_count(options))
 
 
 def _as_planned(source: Source, fingerprint: str, *, is_shared: bool) -> Source:
