@@ -60,12 +60,13 @@ class S3Model:
             if name.startswith(begin)
         ]
 
-    def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
+    def level(self, url: str, begin: str = "") -> tuple[list[str], list[StoredObject]]:
         size = len(url.rstrip("/")) + 1
         found = self.below(url)
         names = {one.url[size:].partition("/")[0] for one in found if "/" in one.url[size:]}
         folders = [one[:size] + name for one in [url.rstrip("/") + "/"] for name in sorted(names)]
-        return folders, [one for one in found if "/" not in one.url[size:]]
+        names_of = [one for one in found if "/" not in one.url[size:]]
+        return folders, [one for one in names_of if one.url.startswith(begin, size)]
 
     def read(self, source: StoredObject, begin: int, end: int) -> bytes:
         one = self.objects.get(source.url)

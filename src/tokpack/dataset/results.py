@@ -29,7 +29,16 @@ from tokpack.dataset.manifest import manifest_path
 from tokpack.dataset.outputs import NewFiles
 from tokpack.dataset.shards import piece_prefix
 from tokpack.errors import FormatError, InputError
-from tokpack.storage import TakenError, exists, head, is_url, open_file, shown, storage_of
+from tokpack.storage import (
+    TakenError,
+    exists,
+    head,
+    is_url,
+    listed_files,
+    open_file,
+    shown,
+    storage_of,
+)
 from tokpack.storage.disk import MAX_BYTES, Kind, parse_json
 
 if TYPE_CHECKING:
@@ -72,15 +81,17 @@ def result_path(prefix: str, kind: str, *asked: Any) -> str:
     return f"{prefix}.{kind}-{xxhash.xxh3_64_hexdigest(text.encode())}"
 
 
-def listed(paths: Sequence[str]) -> list[ListedFile | None]:
-    """What listings tell of files, in however many folders: sizes, and times or versions."""
+def begins_of(paths: Sequence[str]) -> list[str]:
+    """For each folder, what the paths in it begin with."""
     folders = defaultdict(list)
     for path in paths:
         folders[path.rpartition("/")[0]].append(path)
-    there: dict[str, ListedFile] = {}
-    for some in folders.values():
-        begin = os.path.commonprefix(some)  # noqa: RUF071, since a listing is of names
-        there |= storage_of(begin).listed(begin)
+    return [os.path.commonprefix(some) for some in folders.values()]  # noqa: RUF071, of names
+
+
+def listed(paths: Sequence[str]) -> list[ListedFile | None]:
+    """What listings tell of files, in however many folders: sizes, and times or versions."""
+    there = listed_files(begins_of(paths))
     return [there.get(path) for path in paths]
 
 

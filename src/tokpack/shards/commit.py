@@ -20,7 +20,17 @@ from tokpack.shards.plan import (
     remove_replaced,
     report_path,
 )
-from tokpack.storage import exists, look, refuse, remove, replace, shown, small_files, storage_of
+from tokpack.storage import (
+    exists,
+    listed_files,
+    look,
+    refuse,
+    remove,
+    replace,
+    shown,
+    small_files,
+    storage_of,
+)
 from tokpack.storage.disk import write_output
 
 if TYPE_CHECKING:
@@ -59,10 +69,10 @@ def survey(plan: Work, prefix: str, before: Sequence[ShardStatus] = ()) -> list[
     are read, those silent for the longest time and the largest ones: other unfinished shards count
     as running or lost by the age of their report.
     """
-    made = plan.made(prefix)
-    told = storage_of(prefix).listed(plan_folder(prefix) + "/")
+    files = listed_files([*plan.begins(prefix), plan_folder(prefix) + "/"])
+    made = plan.made(prefix, files)
     versions = {
-        n: told[path] for n in range(plan.shards) if (path := report_path(prefix, n)) in told
+        n: files[path] for n in range(plan.shards) if (path := report_path(prefix, n)) in files
     }
     reports: dict[int, Report | None] = {
         one.number: one.report

@@ -46,7 +46,7 @@ from tokpack.storage.disk import DATA, decode, parse_json
 from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tokpack.encoding import TokenizerSetup
     from tokpack.storage import ListedFile, Version
@@ -56,6 +56,7 @@ PLAN_FORMAT = 1
 SUFFIX = ".plan"
 NAME = "plan.jsonl"
 _DIGITS = 5
+_TOGETHER = 3  # the last digits of the numbers of shards that are listed together
 _MOST_REPLACED = 100
 _ID_BYTES = 90  # from the beginning of a plan to the end of its id
 _TIME = re.compile(rb'"mtime_ns": \d+')  # of an input, in a line of the plan
@@ -71,7 +72,8 @@ class Work(Protocol):
     @property
     def sizes(self) -> list[int]: ...
     def is_current(self, prefix: str) -> bool: ...
-    def made(self, prefix: str) -> list[int | None]: ...
+    def begins(self, prefix: str) -> list[str]: ...
+    def made(self, prefix: str, files: Mapping[str, ListedFile]) -> list[int | None]: ...
     def command(self, prefix: str, which: str) -> list[str]: ...
 
 
@@ -187,17 +189,21 @@ class ShardPlan:
         """The bytes of an id: 2 for uint16."""
         return int(self.deciding["dtype"].lstrip("uint")) // 8
 
-    def made(self, prefix: str) -> list[int | None]:
-        """The tokens of each shard, by the size of its .bin files; None if a file is missing."""
-        files: dict[str, ListedFile] = {}
-        for name in self.whole(prefix).values():
-            files |= storage_of(name).listed(name + "-")
+    def begins(self, prefix: str) -> list[str]:
+        """What the files of shards begin with: of some at a time, since a listing takes long."""
+        names = self.whole(prefix).values()
+        firsts = range(0, self.shards, 10**_TOGETHER)
+        return [self._numbered(name, n)[:-_TOGETHER] for name in names for n in firsts]
+
+    def made(self, prefix: str, files: Mapping[str, ListedFile]) -> list[int | None]:
+        """The tokens of each shard, by the size of its .bin among ``files``, None if one misses."""
+        wholes, item_size = self.whole(prefix).values(), self.item_size
 
         def tokens(number: int) -> int | None:
-            names = self.prefixes(prefix, number).values()
+            names = [self._numbered(whole, number) for whole in wholes]
             paths = (manifest_path, bin_path, idx_path)
             if all(path(name) in files for name in names for path in paths):
-                return sum(files[bin_path(name)].size for name in names) // self.item_size
+                return sum(files[bin_path(name)].size for name in names) // item_size
             return None
 
         return [tokens(number) for number in range(self.shards)]
@@ -253,7 +259,7 @@ class ShardPlan:
             yield manifest_path(name), MANIFEST
         begins = [f"{plan_folder(prefix)}/", f"{prefix}-"]
         begins += [f"{name}-" for name in self.whole(prefix).values()]
-        there = set().union(*map(storage_of(prefix).listed, begins))
+        there = storage_of(prefix).listed(*begins)
         for number in range(self.shards):
             files = [(report_path(prefix, number), DATA)]
             for name in self.prefixes(prefix, number).values():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack import __version__
-from tokpack.dataset.results import Task, listed, result_path
+from tokpack.dataset.results import Task, begins_of, listed, result_path
 from tokpack.errors import FormatError, InputError, ResumeError
 from tokpack.shards.cut import reported, tell_done
 from tokpack.shards.plan import plan_folder, plan_path, report_path
@@ -22,9 +22,10 @@ from tokpack.storage import exists, head, shown, small_files, storage_of
 from tokpack.storage.disk import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokpack.progress import Show
+    from tokpack.storage import ListedFile
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,11 @@ class TaskList:
         content = self.content()
         return head(plan_path(prefix), len(content)) == content
 
-    def made(self, prefix: str) -> list[int | None]:
-        return [one and 0 for one in listed([task.result for task in self.tasks])]
+    def begins(self, prefix: str) -> list[str]:
+        return begins_of([task.result for task in self.tasks])
+
+    def made(self, prefix: str, files: Mapping[str, ListedFile]) -> list[int | None]:
+        return [0 if task.result in files else None for task in self.tasks]
 
     @staticmethod
     def command(prefix: str, which: str) -> list[str]:
@@ -87,7 +91,7 @@ def run_tasks(
     ``drive`` makes the shards of a list that lies where a prefix says.
     """
     work = TaskList(kind, tuple(tasks))
-    if None not in work.made(beside):
+    if None not in listed([task.result for task in tasks]):
         return
     prefix = result_path(beside, kind, work.__dict__)
     storage_of(prefix).put(plan_path(prefix), work.content(), "create")

@@ -46,8 +46,8 @@ class Storage(Protocol):
     def contents(self, paths: Sequence[str], most: int) -> list[bytes | None]:
         """The current content of small files, at most ``most`` bytes; None if there is none."""
 
-    def listed(self, begin: str) -> dict[str, ListedFile]:
-        """The files whose paths begin with ``begin``, not those in folders below, by path."""
+    def listed(self, *begins: str) -> dict[str, ListedFile]:
+        """The files whose paths begin with one of ``begins``, by path; none in folders below."""
 
     def put(self, path: str, content: bytes, mode: Any) -> Version:
         """Write a file as a whole, and return its version; None if ``mode`` forbids it.
@@ -70,20 +70,22 @@ class Disk:
     def contents(self, paths: Sequence[str], most: int) -> list[bytes | None]:
         return [self._content(path, most) for path in paths]
 
-    def listed(self, begin: str) -> dict[str, ListedFile]:
-        folder = begin[: len(begin) - len(os.path.basename(begin))]
+    def listed(self, *begins: str) -> dict[str, ListedFile]:
         files = {}
-        try:
-            with os.scandir(folder or os.curdir) as entries:
-                for entry in entries:
-                    path = folder + entry.name
-                    if path.startswith(begin):
-                        with suppress(FileNotFoundError):
-                            files[path] = ListedFile(entry.stat().st_size, entry.stat().st_mtime)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise InputError(f"{error.filename or folder}: {error.strerror or error}") from error
+        for folder in {one[: len(one) - len(os.path.basename(one))] for one in begins}:
+            try:
+                with os.scandir(folder or os.curdir) as entries:
+                    for entry in entries:
+                        path = folder + entry.name
+                        if path.startswith(begins):
+                            with suppress(FileNotFoundError):
+                                told = entry.stat()
+                                files[path] = ListedFile(told.st_size, told.st_mtime)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                where = error.filename or folder
+                raise InputError(f"{where}: {error.strerror or error}") from error
         return files
 
     def put(self, path: str, content: bytes, mode: Any) -> disk.Identity | None:
@@ -120,6 +122,15 @@ _disk = Disk()
 def storage_of(path: str) -> Storage:
     """The storage in which a path or URL lies."""
     return cast("Storage", objects) if is_url(path) else _disk
+
+
+def listed_files(begins: Iterable[str]) -> dict[str, ListedFile]:
+    """The files on disks and stores whose paths begin with one of ``begins``, by path."""
+    found: dict[str, ListedFile] = {}
+    for storage in (_disk, cast("Storage", objects)):
+        some = [begin for begin in begins if storage_of(begin) is storage]
+        found |= storage.listed(*some) if some else {}
+    return found
 
 
 def small_files(paths: Sequence[str]) -> list[bytes | None]:

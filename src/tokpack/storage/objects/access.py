@@ -183,11 +183,22 @@ class Objects:
         """The objects that a URL names: one, those below a folder, or those of a pattern."""
         return self._again(url, lambda: find(self._backend(url), url), first=True)
 
-    def listed(self, begin: str) -> dict[str, StoredObject]:
-        """The objects whose URLs begin with ``begin``, not those in folders below, by URL."""
-        folder = begin.rpartition("/")[0]
-        _, there = self._again(folder, lambda: self._backend(folder).level(folder), first=True)
-        return {one.url: one for one in there if one.url.startswith(begin)}
+    def listed(self, *begins: str) -> dict[str, StoredObject]:
+        """The objects whose URLs begin with one of ``begins``, not those in folders below, by URL.
+
+        The listings of several are asked for at a time.
+        """
+
+        def level(begin: str) -> list[StoredObject]:
+            folder, _, name = begin.rpartition("/")
+            act = partial(self._backend(folder).level, folder, name)
+            return self._again(folder, act, first=True)[1]
+
+        def asked(begin: str) -> str:  # others than S3 list whole folders
+            return begin if place_of(begin).kind == "s3" else begin.rpartition("/")[0] + "/"
+
+        found = threads.map(level, dict.fromkeys(map(asked, begins)))
+        return {one.url: one for some in found for one in some if one.url.startswith(begins)}
 
     def stat(self, url: str) -> StoredObject | None:
         """The object of a URL, or None if there is none."""

@@ -43,8 +43,8 @@ class FileSystems:
 
         return [_object(name, info) for name, info in self._try(url, listed)]
 
-    def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
-        """The folders and the objects in a folder."""
+    def level(self, url: str, begin: str = "") -> tuple[list[str], list[StoredObject]]:
+        """The folders and the objects in a folder, whatever their names ``begin`` with."""
 
         def listed(system: Any, path: str) -> list[tuple[str, Any]]:
             infos = _fresh(system).ls(path, detail=True)

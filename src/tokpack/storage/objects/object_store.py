@@ -70,11 +70,14 @@ class ObjectStores:
             for meta in chunk:
                 yield _object(url_of(url, meta["path"]), meta)
 
-    def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
-        """The folders in a folder, as URLs without a slash at the end, and the objects in it."""
+    def level(self, url: str, begin: str = "") -> tuple[list[str], list[StoredObject]]:
+        """The folders in a folder, as URLs without a slash at the end, and the objects in it.
+
+        S3 lists only names that begin with ``begin``.
+        """
         place = place_of(url)
         if place.kind == "s3":
-            pages = list(s3.pages(url, Delimiter="/"))
+            pages = list(s3.pages(url, begin, Delimiter="/"))
             prefixes = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
             folders = [url_of(url, prefix.rstrip("/")) for prefix in prefixes]
             return folders, [one for page in pages for one in _objects_of(page, url)]

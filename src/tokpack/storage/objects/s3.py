@@ -10,8 +10,10 @@ import base64
 import functools
 import hashlib
 import os
+import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
 
 from tokpack.errors import StoreError, UsageError
 from tokpack.storage.objects import urls
@@ -24,13 +26,21 @@ if TYPE_CHECKING:
     from tokpack.storage.objects.urls import PutMode, Range
 
 _AT_ONCE = 32
+_making = threading.Lock()
+
+
+def _client() -> Any:
+    """The client of this process. It takes long to make, so threads wait for the first one."""
+    with _making:
+        return _made_client()
 
 
 @functools.cache
-def _client() -> Any:
+def _made_client() -> Any:
     """A client of boto3 with the same settings as obstore."""
     try:
         import boto3.session
+        import botocore.session
         from botocore import UNSIGNED
         from botocore.config import Config
     except ImportError as error:
@@ -48,7 +58,10 @@ def _client() -> Any:
         s3={"addressing_style": "path"} if address else None,
         signature_version=UNSIGNED if urls.is_set("AWS_SKIP_SIGNATURE") else None,
     )
-    session = boto3.session.Session(region_name=os.environ.get("AWS_REGION"))
+    core = botocore.session.get_session()
+    parsers = core.get_component("response_parser_factory")
+    parsers.set_parser_defaults(timestamp_parser=_time)
+    session = boto3.session.Session(region_name=os.environ.get("AWS_REGION"), botocore_session=core)
     client = session.client(
         "s3",
         endpoint_url=address,
@@ -62,6 +75,16 @@ def _client() -> Any:
             lambda request, **_: request.headers.add_header("x-amz-request-payer", payer),
         )
     return client
+
+
+def _time(text: str) -> datetime:
+    """A time in an answer. To parse them as botocore does takes most of the time of a listing."""
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):  # of another form than those of S3
+        from botocore.utils import parse_timestamp
+
+        return cast("datetime", parse_timestamp(text))
 
 
 @contextmanager
@@ -81,13 +104,16 @@ def _translating(url: str) -> Iterator[None]:
         raise failure(url, 0, "", str(error), broken=isinstance(error, broken)) from error
 
 
-def pages(url: str, **more: str) -> Iterator[dict[str, Any]]:
-    """The pages of a folder's listing; obstore takes an error with status 200 for the end."""
+def pages(url: str, begin: str = "", **more: str) -> Iterator[dict[str, Any]]:
+    """The pages of a folder's listing, of names that begin with ``begin``.
+
+    obstore takes an error with status 200 for the end.
+    """
     place = place_of(url)
     prefix = f"{place.key.strip('/')}/".lstrip("/")
     with _translating(url):
         paginator = _client().get_paginator("list_objects_v2")
-        yield from paginator.paginate(Bucket=place.root, Prefix=prefix, **more)
+        yield from paginator.paginate(Bucket=place.root, Prefix=prefix + begin, **more)
 
 
 def delete(url: str, version: StoredObject) -> None:
