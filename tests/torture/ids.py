@@ -66,6 +66,7 @@ class Subject:
     def ids(self, documents: list[str], mode: str, level: str, cache: int) -> Ids:
         key = (mode, level, cache)
         if key not in self.cores:
+            self.cores.clear()  # those of many tokenizers would take all memory
             modes = {} if mode == "" else {"special_tokens": mode}
             self.cores[key] = self.tokenizer.core(
                 dtype="int32", level=level, cache_bytes=cache, **modes
