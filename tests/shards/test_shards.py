@@ -64,6 +64,22 @@ def states(plan: ShardPlan, prefix: Path) -> str:
     return " ".join(one.state for one in survey(plan, str(prefix)))
 
 
+def test_a_process_loads_and_checks_the_tokenizer_once(corpus: Corpus, tmp_path: Path) -> None:
+    plan = planned(corpus, tmp_path / "pile", size=SHARD_BYTES)
+    encode_shard(plan, str(tmp_path / "pile"), 0, workers=1)
+    setup = vars(plan)["setup"]
+    assert setup.is_checked
+    encode_shard(plan, str(tmp_path / "pile"), 1, workers=1)
+    assert vars(plan)["setup"] is setup
+
+
+def test_small_shards_are_said_to_be_larger(
+    corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    planned(corpus, tmp_path / "pile", size=1_000_000)
+    assert "shard_size: files are cut at 4.19 MB at least" in caplog.text
+
+
 @pytest.mark.promises
 def test_shards_are_what_one_machine_makes(
     made: tuple[Path, ShardPlan], corpus: Corpus, tmp_path: Path

@@ -19,6 +19,7 @@ from support.stores import KEYS, Fault, Plan, web_server
 import tokpack
 from tokpack.errors import StoreError
 from tokpack.sources import discover
+from tokpack.storage.objects import access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,6 +158,19 @@ def test_lists_of_inputs(store: Store, tree: dict[str, bytes]) -> None:
     listed = store.s3.put("list.txt", b"s3://texts/tree/a/*.jsonl\n# no\ns3://texts/tree/b/data\n")
     assert len(discover([f"@{listed}"])) == 3
     assert len(discover([f"{listed[:-8]}tree/a/1.jsonl, s3://texts/tree/a/2.jsonl"])) == 2
+
+
+def test_listings_of_several_beginnings(store: Store) -> None:
+    """Of S3, which lists by prefix, and of a store that lists the folder once."""
+    pytest.importorskip("fsspec")
+    names = ("many/a-0", "many/a-1", "many/b-0", "many/c-0", "many/a-below/d", "b-0")
+    for begin in ("s3://texts/listed/", "memory:///listed/"):
+        for name in names:
+            access.objects.put(begin + name, b"x", "create")
+        folder = f"{begin}many/"
+        found = access.objects.listed(f"{folder}a-", f"{folder}b-", f"{folder}a-1")
+        assert sorted(found) == [begin + name for name in names[:3]]
+        assert access.objects.listed(f"{folder}zz") == {}
 
 
 def test_objects_that_are_not_what_their_names_say(

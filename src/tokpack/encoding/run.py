@@ -72,7 +72,7 @@ def check_first_documents(job: Job) -> None:
     committed before it ends. WorkerError if there is not enough memory.
     """
     tokenizer, mode = job.setup.tokenizer, job.options.special_tokens
-    if tokenizer.is_checked:
+    if job.setup.is_checked:
         return
     try:
         documents = _first_documents(job)
@@ -80,7 +80,7 @@ def check_first_documents(job: Job) -> None:
             _warn_slow(tokenizer, documents, mode)
         elif documents is not None:
             self_check(tokenizer, documents.data, documents.spans, special_tokens=mode)
-        tokenizer.is_checked = documents is not None
+        job.setup.is_checked = documents is not None
     except MemoryError as error:
         raise no_memory("the self-check of the first documents", error) from error
 

@@ -15,27 +15,32 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Encoder
 
 
-@dataclass(frozen=True)
+@dataclass
 class TokenizerSetup:
-    """The tokenizer and frame of a request, and the ``dtype`` of the ids."""
+    """The tokenizer and frame of a request, and the ``dtype`` of the ids.
+
+    A process that makes several shards has one for all of them.
+    """
 
     tokenizer: Tokenizer
     frame: Frame
     dtype: str
+    is_checked: bool = False  # by the self-check, or, if it is not native, its speed was told
+    _encoder: Encoder | None = None
 
     def encoder(self, options: EncodeOptions) -> Encoder:
-        """The encoder of documents, for one thread; built once by a process that makes shards."""
-        built = self.__dict__.get("_built") or self.tokenizer.encoder(
-            dtype=self.dtype,
-            special_tokens=options.special_tokens,
-            # The frame goes around the whole document, not around each sentence.
-            frame=Frame() if options.split_sentences else self.frame,
-        )
-        self.__dict__["_built"] = built
-        return built
+        """The encoder of documents, for one thread; built on first use."""
+        if self._encoder is None:
+            self._encoder = self.tokenizer.encoder(
+                dtype=self.dtype,
+                special_tokens=options.special_tokens,
+                # The frame goes around the whole document, not around each sentence.
+                frame=Frame() if options.split_sentences else self.frame,
+            )
+        return self._encoder
 
-    def __getstate__(self) -> dict[str, Any]:  # another process builds its own
-        return {name: value for name, value in self.__dict__.items() if name != "_built"}
+    def __getstate__(self) -> dict[str, Any]:  # another process builds its own encoder
+        return {**self.__dict__, "_encoder": None}
 
     def has_usual_frame(self, options: EncodeOptions) -> bool:
         """Whether documents get nothing but the EOD, if requested."""

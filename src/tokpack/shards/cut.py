@@ -25,7 +25,7 @@ from tokpack.encoding import (
     prepare,
     worker_count,
 )
-from tokpack.errors import BusyError, InputError, UsageError, option
+from tokpack.errors import BusyError, InputError, Remark, UsageError, option
 from tokpack.quantities import bytes_text, counted
 from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, check_current, prefix_of, remove_replaced, report_path
@@ -77,6 +77,9 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
         )
     if shard_bytes < 1:
         raise UsageError(f"{option('shard_size')} is {shard_bytes}, expected at least 1")
+    if shard_bytes < MIN_PART_BYTES:
+        least = bytes_text(MIN_PART_BYTES)
+        _logger.warning("%s: files are cut at %s at least", Remark(option("shard_size")), least)
     if is_url(options.output) and shown(options.output) != options.output:
         raise _has_secret(options.output)
     sources = discover(options.inputs, **options.for_inputs, pipes=False)

@@ -258,7 +258,6 @@ class Tokenizer(ABC):
     special_tokens_default: SpecialMode = "encode"
     native: bool = False
     why_not_native: str = ""
-    is_checked: bool = False  # by a run's self-check: once, where it makes several shards
     notes: tuple[str, ...] = ()
     arguments: Mapping[str, str | int] = MappingProxyType({})
     files: Mapping[str, Path] = MappingProxyType({})
