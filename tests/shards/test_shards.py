@@ -212,7 +212,9 @@ def test_the_command_line(
     hint = f"tokpack encode --plan {prefix} --shard 0 --overwrite\n"
     assert hint in capsys.readouterr().out
     assert main([*hint.split()[1:], *more]) == 0
+    capsys.readouterr()
     assert main(["status", prefix]) == 0
+    assert f"all are there: tokpack shards commit {prefix}\n" in capsys.readouterr().out
     script = [str(ROOT / "examples" / "cluster" / "slurm.sh"), prefix]  # finds it done
     found = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     task = {**os.environ, **found, "SLURM_ARRAY_TASK_ID": "1"}
@@ -220,6 +222,9 @@ def test_the_command_line(
     assert main(["commit", prefix, "--data-path", str(tmp_path / "paths")]) == 0
     assert (tmp_path / "paths").read_text().count("\n") == shards
     assert main(["commit", prefix]) == 0  # it is the same
+    capsys.readouterr()
+    assert main(["status", prefix]) == 0
+    assert capsys.readouterr().out.endswith("done\ncommitted\n")
     assert main(["encode", "--plan", prefix, "--shard", "0", "--dtype", "int32"]) == 1
     assert "--dtype and --plan are both given" in capsys.readouterr().err
     assert main(["encode", "--plan", prefix, "--shard", "0", "--json-keys=a"]) == 1

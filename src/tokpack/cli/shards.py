@@ -403,7 +403,9 @@ def show_status(
     plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus], *, every: bool
 ) -> None:
     """Print the progress of a plan: counts, the shards that need attention, the next command."""
+    from tokpack.dataset import manifest_path
     from tokpack.shards.commit import missing, ranges
+    from tokpack.storage import exists
 
     counts = ", ".join(f"{count:,} {state}" for state, count in _counts(statuses).items())
     terminal.put(f"{prefix}: {_shards(plan)}: {counts}")
@@ -422,7 +424,11 @@ def show_status(
             command = f"tokpack encode --plan {name} --shard {ranges(numbers)}{flag}"
             terminal.put(f"to make what is missing: {command}")
     if all(one.state == "done" for one in statuses):
-        terminal.put(f"all are there: tokpack shards commit {name}")
+        # A new plan has removed the dataset that an older one made.
+        is_committed = all(exists(manifest_path(one)) for one in plan.whole(prefix).values())
+        terminal.put(
+            "committed" if is_committed else f"all are there: tokpack shards commit {name}"
+        )
 
 
 def _shards(plan: ShardPlan) -> str:
