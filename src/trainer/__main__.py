@@ -6,10 +6,9 @@ import os
 import sys
 
 if __name__ == "__main__" and sys.path[0] == os.getcwd():
-    sys.path.pop(0)  # -m puts the current folder here, where a file could shadow a package
+    sys.path.pop(0)  # put there by -m: a file of that folder could hide a package
 
 import io
-import pickle
 import time
 import traceback
 from importlib.util import find_spec
@@ -34,7 +33,7 @@ def run(request: RunRequest, world: int) -> TrainingResult:
             f"`tokpack train --nproc {request.processes}`, or tell another launcher how many"
         )
     config = request.config
-    # Here, before torch is imported, which takes seconds.
+    # At once: torch is not imported yet.
     if config.engine == "deepspeed" and find_spec("deepspeed") is None:
         raise UsageError(
             f"{option('engine')} deepspeed needs the package deepspeed: pip install "
@@ -57,7 +56,7 @@ def main() -> int:
     try:
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if words == ["-"]:  # started by `tokpack train --nproc`
-            request: RunRequest = pickle.load(sys.stdin.buffer)
+            request = RunRequest.from_json(sys.stdin.buffer.read())
             words = list(request.words)
         else:
             request = resolve(words, world)
@@ -68,8 +67,7 @@ def main() -> int:
         return 130
     except Exception as error:
         rank = int(os.environ.get("RANK", "0"))
-        # Mostly all ranks fail alike: rank 0 reports it, and the launcher then ends the others.
-        time.sleep(min(rank, 1))
+        time.sleep(min(rank, 1))  # all ranks mostly fail alike: rank 0 says so, ends the others
         is_expected = isinstance(error, (TokpackError, OSError, MemoryError))
         if "--debug" in words or not is_expected:
             for line in traceback.format_exc().splitlines():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -179,7 +178,7 @@ def test_a_request_is_the_same_behind_a_pipe(tmp_path: Path) -> None:
     )
     line = f"{path} --data-path .5 a .5 b --nproc 2 --rampup-batch-size 2 2 10"
     request = resolve(f"{line} --global-batch-size 8 --num-workers 3".split())
-    again: RunRequest = pickle.loads(pickle.dumps(request))
+    again = RunRequest.from_json(request.to_json())
     assert again == request
     assert (again.processes, again.inputs) == (2, (str(path),))
     assert again.config.notes == request.config.notes != ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,7 @@ def run(argv: Sequence[str]) -> int:
         return show(request.config, request.cluster, as_json=request.as_json)
     if "WORLD_SIZE" not in os.environ and (request.processes or 1) > 1:
         command = [sys.executable, "-m", "tokpack.trainer", "-"]
-        return ranks.start(command, request.processes or 1, pickle.dumps(request))
+        return ranks.start(command, request.processes or 1, request.to_json())
     # Torch's threads on a processor spin while they wait, which a busy machine has no time for.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from ..__main__ import run as run_rank

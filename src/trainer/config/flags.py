@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.display import brief, nearest
@@ -20,7 +20,7 @@ from tokpack.option import EXPECTED, Option
 from tokpack.storage.disk import not_settings, read_json
 
 from . import names as tables
-from .config import EXCLUSIVE, FIELDS, Config
+from .config import EXCLUSIVE, FIELDS, UNSAVED, Config
 from .derive import Overrides, configure
 from .hardware import cluster_of
 from .names import ALONE, NAMES, Name
@@ -51,9 +51,15 @@ class RunRequest:
     cluster: Cluster | None = None
     as_json: bool = False
 
+    def to_json(self) -> bytes:
+        """The request as JSON, for the standard input of a rank."""
+        more = {name: getattr(self.config, name) for name in UNSAVED}
+        values = [self.config.to_dict(), more, self.processes, self.inputs, self.words]
+        return json.dumps(values).encode()
+
     def again(self, *, launched: bool) -> str:
         """How to go on from the checkpoints that this run saves; ``launched`` by another program
-        than tokpack, whose command line is not known.
+        than tokpack, whose words are not known.
         """
         config, save, flags = self.config, self.config.save or "", flag_names()
         own = bool(config.load) and os.path.realpath(config.load or "") == os.path.realpath(save)
@@ -65,6 +71,14 @@ class RunRequest:
         more = [] if same else [flags["load"], save, *(worded(one, flags) for one in whole)]
         return f"go on with: {shlex.join(['tokpack', 'train', *self.words, *more])}"
 
+    @classmethod
+    def from_json(cls, text: bytes) -> RunRequest:
+        """The request from the text that ``to_json`` made."""
+        saved, more, processes, inputs, words = json.loads(text)
+        more["notes"] = tuple(more["notes"])
+        config = replace(Config.from_dict(saved), **more)
+        return cls(config, processes, tuple(inputs), tuple(words))
+
 
 # Flags that keep the model in one piece, when they follow the flags of a run that splits it.
 UNSPLIT = ("--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1")
@@ -73,7 +87,7 @@ _OFF = {f"no_{name}": Name("switch", name, False) for name, x in SETTINGS.items(
 _NAMES = NAMES | _OFF
 _KNOWN = {*SETTINGS, *_NAMES}
 _MINUTES = re.compile(r"(\d+(?:\.\d+)?)(m|min|h)")
-# Names that only scripts for other programs use.
+# Names that show that a script was written for another program.
 _FOREIGN = {one.name for one in tables.DERIVED if not one.help}
 _FOREIGN |= {name for name, row in NAMES.items() if row.kind != "switch" and row.target != name}
 _FOREIGN = {name for name in _FOREIGN if "." not in name} - {"local_rank", "samples"}
@@ -82,7 +96,7 @@ for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCL
     _REPLACED |= {name: list(_group) for name in _group}
 
 
-_TOLD = {  # kinds of names for which a note says what becomes of them
+_TOLD = {  # kinds of names of which a note says what is done with them
     "nothing": "accepted, without effect",
     "unlike": "not implemented, the results are the same",
 }
@@ -92,7 +106,7 @@ class _Setting(NamedTuple):
     """The value that a flag or a file gives to a setting."""
 
     value: Any
-    written: str  # as the user wrote it, for messages
+    written: str  # word for word, for messages
 
 
 @dataclass
@@ -101,7 +115,7 @@ class _Source:
 
     settings: dict[str, _Setting] = field(default_factory=dict)
     refused: list[tuple[str, _Setting]] = field(default_factory=list)  # switches, false in it
-    # What has no effect here, and why; and what is done in another way, and how.
+    # What is without effect here, and why; and what has another effect here, and which.
     told: dict[str, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in _TOLD})
     names: set[str] = field(default_factory=set)  # all names in it, as they are written there
 
@@ -307,8 +321,8 @@ def _with_blend(
 ) -> dict[str, _Setting]:
     """All settings, with those of a blend file that is given as the data.
 
-    If the command line names the blend, in flags or among ``paths``, its sequence length overrides
-    that of a configuration, which may have been made for other data; a note says so.
+    Of a blend that the command line names, in flags or among ``paths``, the length overrides that
+    of a configuration, which may have been made for other data; a note says so.
     """
     named = of_files | of_flags
     words = [w for n in ("data_path", "train_data_path") if n in named for w in named[n].value]
