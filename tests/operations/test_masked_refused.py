@@ -10,7 +10,7 @@ import pytest
 from support.chats_twin import rows_of, write_chats
 from support.converting import run
 
-from tokpack.errors import FormatError, UsageError
+from tokpack.errors import FormatError, InputError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,5 +49,5 @@ def test_damaged_files_of_lists(tmp_path: Path) -> None:
             wrong = bytearray(right)
             wrong[chance.randrange(len(wrong))] = chance.randrange(256)
             path.write_bytes(wrong if chance.random() < 0.7 else wrong[: chance.randrange(99)])
-            with contextlib.suppress(FormatError, UsageError):
+            with contextlib.suppress(FormatError, InputError, UsageError):
                 run(path, tmp_path / "out", overwrite=True)

@@ -11,8 +11,7 @@ from support.sentencepiece_tools import HOSTILE, MODELS, TEXTS, trained
 from support.tiny_tokenizers import pair, save, tiny
 
 from tokpack.errors import TokenizerError
-from tokpack.tokenizers import Tokenizer, load_tokenizer
-from tokpack.tokenizers.exported import files_of
+from tokpack.tokenizers import Tokenizer, chat_files, files_of, load_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +22,7 @@ transformers: Any = pytest.importorskip("transformers")
 def exported(tokenizer: Tokenizer, folder: Path) -> Any:
     """What transformers makes of the files, in a folder with the config of a model."""
     folder.mkdir()
-    for name, content in files_of(tokenizer, 1024, None).items():
+    for name, content in files_of(tokenizer, chat_files(tokenizer), 1024, None).items():
         (folder / name).write_bytes(content)
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
     return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -47,13 +46,14 @@ def test_other_sentencepiece_models_have_none_there(tmp_path: Path, name: str) -
     (tmp_path / "tokenizer.model").write_bytes(trained(name))
     tokenizer = load_tokenizer(tmp_path / "tokenizer.model")
     with pytest.raises(TokenizerError, match="transformers has none"):
-        files_of(tokenizer, 1024, None)
+        files_of(tokenizer, chat_files(tokenizer), 1024, None)
 
 
 def test_vocabularies_of_words_have_none_there(tmp_path: Path) -> None:
     path = save(tmp_path, {"<unk>": 0, "<|endoftext|>": 1, "a": 2}, "words.json")
+    tokenizer = load_tokenizer(path, tokenizer_type="Whitespace")
     with pytest.raises(TokenizerError, match="transformers has none"):
-        files_of(load_tokenizer(path, tokenizer_type="Whitespace"), 1024, None)
+        files_of(tokenizer, chat_files(tokenizer), 1024, None)
 
 
 def test_other_tokenizers_have_the_same_ids_there(tmp_path: Path) -> None:

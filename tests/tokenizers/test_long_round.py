@@ -21,8 +21,8 @@ def test_a_short_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = ids.beside_hugging_face(load_tokenizer(save(tmp_path, tiny())))
     assert ids.family("tiny", [subject], 5, 40_000, math.inf) >= 40_000
     assert (
-        4000 <= ids.family("tiny", [subject], 5, 4000, 0) < 40_000
-    )  # one batch, whatever the time
+        0 < ids.family("tiny", [subject], 5, 4_000_000, 0) < 4_000_000
+    )  # a batch without any time
     library = subject.references["text"]["tokenizers"]
     subject.references = {"text": {"other": lambda documents: [*library(documents)[:-1], [7]]}}
     with pytest.raises(AssertionError, match=r"tiny, seed 5, batch 0, .*not the ids of other"):
