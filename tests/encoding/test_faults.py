@@ -121,12 +121,12 @@ def test_a_signal_ends_the_run_in_order(
         alive, before = children(process.pid), used_by_children()
         used = processor_seconds(process.pid)
         os.killpg(process.pid, number) if number == signal.SIGINT else process.terminate()
-        process.communicate(timeout=100)
+        _, said = process.communicate(timeout=100)
         if process.returncode:
             break
         for path in output.parent.glob("out.*"):  # it had ended before the signal came
             path.unlink()
-    assert process.returncode == -number
+    assert process.returncode == -number, said
     assert used_by_children() - before - used < 2  # of the processor: others may hold the clock
     assert len(pieces(output)) < FILES
     wait_for_end(alive)
