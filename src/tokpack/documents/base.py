@@ -133,13 +133,15 @@ def scan_documents(
     look: Callable[[int, Ids, Int64s], Result],
     on_bytes: Callable[[int], None],
     *,
+    ends: Int64s | None = None,
     threads: int = 0,
     tracks: Sequence[str] = (),
     sums: dict[str, str] | None = None,
 ) -> Generator[Result]:
     """The results of ``look(first, tokens, spans)`` for runs of documents, called in threads.
 
-    A run is whole documents of about RUN_BYTES together, or one longer document. ``first`` is the
+    ``ends`` are the tokens before each document, of all at the end, where they are known already. A
+    run is whole documents of about RUN_BYTES together, or one longer document. ``first`` is the
     number of its first document; document i of the run has the tokens [spans[i, 0], spans[i, 1]),
     in a dtype of ``plain_ids``. With ``tracks`` that say what is trained, there are only trained
     tokens. Checksums of .bin files that are in no manifest are written to ``sums``, by prefix.
@@ -147,7 +149,9 @@ def scan_documents(
     tokens at the end of a shard may be in no run. InputError if a file cannot be read or is
     replaced.
     """
-    first, ends = 0, document_ends(dataset.sizes, dataset.doc_idx)
+    if ends is None:
+        ends = document_ends(dataset.sizes, dataset.doc_idx)
+    first = 0
     for shard in dataset.shards():
         stop = first + shard.index.header.entries - 1
         bounds = ends[first : stop + 1] - ends[first]

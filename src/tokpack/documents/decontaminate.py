@@ -545,10 +545,11 @@ def _matches(  # noqa: PLR0917
     on_bytes: Callable[[int], None],
     threads: int,
     sums: dict[str, str] | None,
+    ends: Int64s | None = None,
 ) -> Iterator[Int64s]:
     """The places of phrases in runs of documents, as of ``Unit.find``.
 
-    ``on_bytes`` and ``sums`` are those of ``scan_documents``.
+    ``on_bytes``, ``sums`` and ``ends`` are those of ``scan_documents``.
     """
 
     def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> Int64s:
@@ -556,7 +557,7 @@ def _matches(  # noqa: PLR0917
         matches[:, 0] += first
         return matches
 
-    return scan_documents(dataset, look, on_bytes, threads=threads, sums=sums)
+    return scan_documents(dataset, look, on_bytes, ends=ends, threads=threads, sums=sums)
 
 
 def _checked(unit: str, ngram: int, shortest: int, common: float | str) -> float:
@@ -632,7 +633,7 @@ class _Search:
         stage = ProgressStage(progress, "decontaminate", size)
         for dataset, ends in zip(self._datasets, self._ends, strict=True):
             unit, core = self._evaluation.unit, self._phrases.core
-            self._add(ends, _matches(dataset, unit, core, stage.add, threads, sums))
+            self._add(ends, _matches(dataset, unit, core, stage.add, threads, sums, ends))
 
     def run_by(self, run: RunTasks, asked: Mapping[str, Any], sums: dict[str, str] | None) -> None:
         """Let tasks read all shards; ``asked`` is what they need to read the evaluation sets."""
