@@ -267,13 +267,13 @@ def print_trial(options: EncodeOptions) -> None:
                     _print_conversation(dataset, sources, spelling, number)
                 else:
                     print_document(dataset, sources, spelling, number, (0, _MOST_TOKENS), rest="")
-        is_whole = options.limit == limit or manifests[0].records < limit
-        if not is_whole and not any(one == "-" or Path(one).is_fifo() for one in options.inputs):
+        is_measured = options.limit == limit or manifests[0].records < limit
+        if not is_measured and not any(one == "-" or Path(one).is_fifo() for one in options.inputs):
             steps.clear()
             with suppress(_MeasuredError):
                 encode(replace(trial, output=os.path.join(folder, "all")), progress=measure)
-            is_whole = True
-        if is_whole:
+            is_measured = True
+        if is_measured:
             put()
             put(expected(options, steps, dataset.dtype.itemsize))
     put(dim("nothing was written: leave out --dry-run to encode"))

@@ -369,9 +369,8 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
     def opened(number: int) -> Shard:
         """A shard. FormatError if it has changed since it was recorded, InputError."""
         record, path, stored = records[number], paths[number], objects.get(number)
-        where = f"{manifest_path(prefix)}: piece {number}, {path},"
-        if check:
-            where = f"{prefix}: is a view of {path}, which"
+        in_view = f"{prefix}: is a view of {path}, which"
+        where = in_view if check else f"{manifest_path(prefix)}: piece {number}, {path},"
         if stored is None and not exists(idx_path(path)):
             raise InputError(f"{where} is missing: put it back, or {again} again")
         shard = open_shard(path, stored)

@@ -143,11 +143,10 @@ def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
         why = [f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items()]
         why += ChosenCounts(left_out=total["left_out"]).chosen()  # mapped_out is in kinds
         left = f"{names}: no conversation is left of {total['records']:,} records"
-        for number, one in rejects(pieces):  # the first
-            source = job.sources[number]
+        if first := next(rejects(pieces), None):
+            source, one = job.sources[first[0]], first[1]
             example = RecordError(source.name, one["line"], one["reason"], unit=source.unit)
             why.append(f"such as {example}")
-            break
         return f"{left}: {', '.join(why)}"
     chosen = ChosenCounts(left_out=total["left_out"], mapped_out=total["mapped_out"]).chosen()
     gone = ", ".join([f"{total['rejected']:,} bad", *chosen])

@@ -269,7 +269,6 @@ class Objects:
         They may be removed to make space for others: open them at once. OutputError if the cache
         cannot be written, UsageError if it is too small.
         """
-
         from tokpack.storage.objects.cache import copy_of  # loads another package, for checksums
 
         def copy(one: StoredObject) -> str:
