@@ -20,6 +20,7 @@ from support.encoding_tools import (
     children,
     dataset,
     documents,
+    drive,
     finish,
     nothing_whole,
     pieces,
@@ -134,6 +135,38 @@ def test_a_signal_ends_the_run_in_order(
     assert (output.parent / "out.unfinished" / "lock").read_text() == ""
     finish(corpus.start(output))
     assert dataset(output) == corpus.expected
+
+
+INTERRUPT = """
+import sys
+at = int(sys.argv[2])
+def enter(frame, event, value):
+    return step if frame.f_code.co_name in ("_release_save", "_acquire_restore") else None
+def step(frame, event, value):
+    global at
+    at -= event == "line"
+    if at == 0:
+        raise KeyboardInterrupt
+    return step
+sys.settrace(enter)
+"""
+
+
+def test_an_interrupt_inside_of_a_condition(tmp_path: Path) -> None:
+    """Python turns it into a RuntimeError there, as a lock is released twice."""
+    tokenizer = word_tokenizer(tmp_path / "tokenizer.json")
+    texts = documents(20)
+    source = write_jsonl(tmp_path / "a.jsonl", texts)
+    options = {"inputs": str(source), "tokenizer": str(tokenizer), "workers": 1}
+    for at in range(1, 200):
+        output = tmp_path / f"out{at}"
+        done = drive({**options, "output": str(output)}, INTERRUPT, at)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGINT, done.stderr
+        nothing_whole(output)
+    assert at > 4
+    assert dataset(output) == twin(tokenizer, texts)
 
 
 @pytest.mark.promises

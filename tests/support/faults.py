@@ -91,7 +91,8 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        # Somebody who looks at all disks may have it open for a moment, which must not matter.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def remount(disk: Path, option: str) -> None:

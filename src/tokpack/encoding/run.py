@@ -509,7 +509,13 @@ def ends_on_sigterm() -> Iterator[None]:
     signal.signal(signal.SIGTERM, stop)
     try:
         yield
-    except _Terminated:
+    except (_Terminated, RuntimeError) as error:
+        # A signal inside of threading.Condition comes out as a RuntimeError of its lock.
+        stopped = error if isinstance(error, _Terminated) else error.__context__
+        if isinstance(stopped, KeyboardInterrupt):
+            raise stopped from None
+        if not isinstance(stopped, _Terminated):
+            raise
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTERM)
     finally:

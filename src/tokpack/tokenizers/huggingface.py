@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import hashlib
 import itertools
@@ -472,25 +473,37 @@ def _batches(texts: list[str]) -> Iterator[list[str]]:
         yield batch
 
 
-class _Call(threading.Thread, Generic[Result]):
-    """A call in a daemon thread, which does not keep the process from ending."""
+class _Call(Generic[Result]):
+    """A call in a thread that does not keep the process from ending.
+
+    Not a threading.Thread: an interrupt of its ``start``, which waits for a Condition, may come out
+    as a RuntimeError of a lock.
+    """
 
     result: Result
     error: BaseException | None = None
     _clock: int | None = None  # the clock of the thread, if the system has such clocks
 
     def __init__(self, function: Callable[[], Result]) -> None:
-        super().__init__(daemon=True)
         self._function = function
         self._began = time.process_time()
+        self._running = threading.Lock()
+        self._running.acquire()
+        _thread.start_new_thread(self._run, ())
 
-    def run(self) -> None:
-        if hasattr(time, "pthread_getcpuclockid"):
-            self._clock = time.pthread_getcpuclockid(threading.get_ident())
+    def _run(self) -> None:
         try:
+            if hasattr(time, "pthread_getcpuclockid"):
+                self._clock = time.pthread_getcpuclockid(threading.get_ident())
             self.result = self._function()
         except BaseException as error:  # a panic of Rust code is not an Exception
             self.error = error
+        finally:
+            self._running.release()
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait so long at most."""
+        return self._running.acquire(timeout=seconds)
 
     def seconds(self) -> float:
         """The processor time of the call, or of the whole process if threads have no clocks."""
@@ -507,10 +520,8 @@ def bounded(function: Callable[[], Result], seconds: float) -> Result:
     The function must release the GIL. Ctrl-C ends the wait, as an error does.
     """
     call = _Call(function)
-    call.start()
-    while call.is_alive():
-        call.join(min(seconds, _LOOK_SECONDS))
-        if call.is_alive() and call.seconds() > seconds:
+    while not call.ends_within(min(seconds, _LOOK_SECONDS)):
+        if call.seconds() > seconds:
             raise TooLongError
     if call.error is not None:
         raise call.error
