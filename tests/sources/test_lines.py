@@ -27,6 +27,7 @@ from support.sources_twin import (
 from tokpack.errors import UsageError
 from tokpack.sources import Part, read
 from tokpack.sources.compression import compression_of
+from tokpack.sources.detect import kind_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,7 +120,8 @@ def test_every_split_of_every_stream_gives_the_same(
         packed += COMPRESS[compression](raw[begin:end])
         packed += data.draw(st.sampled_from([b"", *PADDING.get(compression, [])]))
         ends.append(len(packed))
-    if not packed or (not compression and compression_of(packed)):  # it begins as another does
+    # It may begin as something else: drawn bytes are now and then those that tokpack looks for.
+    if not packed or (not compression and compression_of(packed)) or kind_of(raw):
         return
     folder = tmp_path_factory.getbasetemp()
     source = one_source(write(folder, f"x.{compression or 'plain'}", packed), format_)
