@@ -14,12 +14,11 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path, track_path
+from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path
 from tokpack.dataset.manifest import checksum_of
 from tokpack.dataset.outputs import describes_same_data, same_data, write_hub_card
-from tokpack.dataset.table import dropped_path, table_path
-from tokpack.encoding.publish import check_replaced, piece_names, rejects_path
-from tokpack.errors import BusyError, FormatError, InputError, OutputError, UsageError, option
+from tokpack.encoding.publish import check_replaced, targets_of
+from tokpack.errors import BusyError, OutputError, UsageError, option
 from tokpack.storage import (
     NewObjects,
     SentNote,
@@ -130,7 +129,7 @@ class Delivery:
         if not self._is_shard:
             for prefix, manifest in datasets.items():
                 write_hub_card(prefix, manifest)
-        for url in (*self._data(), *map(manifest_path, datasets)):
+        for url in self._urls(datasets):
             remove_file(self._here(url))
         remove_file(self._note.path)
 
@@ -154,14 +153,14 @@ class Delivery:
                     self._check_plan(prefix, plan)
                     raise self._differs(prefix, manifest)
         else:  # a resumed run keeps its number of .bin files, whatever the plan says
-            files = len(self._pieces(next(iter(datasets))))
+            files = len(next(iter(datasets.values())).pieces or "1")
             new = check_replaced(self._asked, plan, files=files, tells=False)
             self._versions = new | self._versions
         check_unchanged(self._versions)
         # Look at the versions first, then check the plan: objects made by a newer plan after this
         # check have other versions, so they are not replaced.
         self._check()
-        data = self._data()
+        data = [url for url in self._urls(datasets) if url.removesuffix(".json") not in datasets]
         with NewObjects(self._versions, lambda: _are_made(datasets)) as objects:
             # Old manifests and indices are removed first, so that none describes new data. A
             # shard's data are not removed but replaced in place: another machine may have sent a
@@ -240,22 +239,10 @@ class Delivery:
         """The path in the scratch folder for a URL."""
         return os.path.join(self._folder, url.rpartition("/")[2])
 
-    def _data(self) -> list[str]:
-        """The URLs of all files that are sent before the manifests; some may not exist."""
-        kinds = (bin_path, idx_path, table_path, dropped_path)
-        pieces = [piece for prefix in self._prefixes.values() for piece in self._pieces(prefix)]
-        data = [track_path(piece, name) for piece in pieces for name in self._asked.token_tracks]
-        data += [kind(piece) for piece in pieces for kind in kinds]
-        manifests = map(manifest_path, filter(lambda p: p not in self._prefixes.values(), pieces))
-        return [*data, rejects_path(self._asked), *manifests]
-
-    def _pieces(self, prefix: str) -> list[str]:
-        """The prefixes of the .bin files of a dataset, complete in the scratch folder."""
-        try:
-            pieces = Manifest.load(self._here(prefix)).pieces
-        except (InputError, FormatError):
-            pieces = None
-        return piece_names(prefix, len(pieces) if pieces else 1)
+    def _urls(self, datasets: Mapping[str, Manifest]) -> list[str]:
+        """The URLs of all files, in the order in which they are sent; some may not exist."""
+        files = len(next(iter(datasets.values())).pieces or "1")
+        return list(targets_of(self._asked, files).values())
 
 
 def _are_made(datasets: Mapping[str, Manifest]) -> bool:

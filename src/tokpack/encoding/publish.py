@@ -163,7 +163,7 @@ def write_commit(
     since.
     """
     folder, options = job.folder, job.options
-    targets = [path for name, path in _targets(options, len(job.files)).items() if name in files]
+    targets = [path for name, path in targets_of(options, len(job.files)).items() if name in files]
     there = {path: version for path, version in versions.items() if version is not None}
     replaced = {**{path: versions.get(path) for path in targets}, **there}
     check_unchanged(replaced)
@@ -187,7 +187,7 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
         return False
     files = _checked(job, commit)
     targets = {
-        folder(name): path for name, path in _targets(options, count).items() if name in files
+        folder(name): path for name, path in targets_of(options, count).items() if name in files
     }
     waiting = {source: path for source, path in targets.items() if os.path.lexists(source)}
     # After a crash, each file must match commit.json, under its old or its new name. If none has
@@ -248,7 +248,7 @@ def take_back(folder: WorkFolder, options: EncodeOptions, count: int) -> None:
     stays.
     """
     files = (folder.read_json(COMMIT) or {}).get("files", {})
-    targets = [(name, path) for name, path in _targets(options, count).items() if name in files]
+    targets = [(name, path) for name, path in targets_of(options, count).items() if name in files]
     named = [(name, path) for name, path in targets if not os.path.lexists(folder(name))]
     if len(named) < len(targets):
         for name, path in reversed(named):
@@ -256,7 +256,7 @@ def take_back(folder: WorkFolder, options: EncodeOptions, count: int) -> None:
                 remove_file(path)
 
 
-def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
+def targets_of(options: EncodeOptions, count: int) -> dict[str, str]:
     """The output path of each staged file, in rename order, for ``count`` .bin files."""
     targets, manifests = {}, {}
     for key, prefix in options.output_names.items():
@@ -268,9 +268,7 @@ def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
             targets[staged(key, "ids", name)] = bin_path(piece)
             targets[staged(key, "idx", name)] = idx_path(piece)
             manifests[staged(key, "manifest.json", name)] = manifest_path(piece)
-    for key, prefix in options.output_names.items():
-        name = staged(key, "manifest.json")
-        manifests[name] = manifest_path(prefix)
+        manifests[staged(key, "manifest.json")] = manifest_path(prefix)
     return {**targets, REJECTS_FILE: rejects_path(options), **manifests}
 
 
@@ -300,7 +298,7 @@ def _checked(job: Job, commit: dict[str, Any]) -> dict[str, FileDigest]:
             f"{', '.join(map(repr, expected.values()))}: give the same names as before, or remove "
             "it"
         )
-    possible = _targets(options, len(job.files)).keys()
+    possible = targets_of(options, len(job.files)).keys()
     optional = [".dropped", REJECTS_FILE, *([] if options.has_table else [".table"])]
     needed = {name for name in possible if not name.endswith(tuple(optional))}
     if (
