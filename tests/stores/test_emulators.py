@@ -15,7 +15,7 @@ import tokpack
 from tokpack import MMapIndexedDataset, storage
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
-from tokpack.storage.objects import access, upload
+from tokpack.storage.objects import Range, access, upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +49,8 @@ def test_as_on_a_disk(root: str, tokenizer: Path) -> None:
     given = {"tokenizer": str(tokenizer), "workers": 1}
     tokpack.encode(texts, "right", **given)
     right = dataset(Path("right"))
-    upload.send("x.jsonl", f"{root}/in/x.jsonl")
-    upload.send("x.jsonl", f"{root}/in/y.jsonl")
+    upload.compose(f"{root}/in/x.jsonl", [Range.of_file("x.jsonl")])
+    upload.compose(f"{root}/in/y.jsonl", [Range.of_file("x.jsonl")])
 
     tokpack.encode(f"{root}/in/x.jsonl", f"{root}/out/one", **given)
     assert fetched(f"{root}/out/one") == right

@@ -6,7 +6,6 @@ holds until the other is done.
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
 from contextlib import suppress
@@ -24,8 +23,9 @@ from tokpack.cli.main import main
 from tokpack.errors import OutputError, StoreError
 from tokpack.storage import outputs
 from tokpack.storage.objects import urls as ranges
-from tokpack.storage.objects.upload import TakenError, send
+from tokpack.storage.objects.upload import TakenError
 from tokpack.storage.outputs import NewObjects
+from tokpack.storage.scratch import SentNote
 
 if TYPE_CHECKING:
     from support.stores import Store
@@ -85,6 +85,12 @@ def meets(store: Store, moment: str, command: str) -> list[int]:
 
 
 @pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uploads are in parts, however small the files are."""
+    monkeypatch.setattr(ranges, "PART_BYTES", 1)
+
+
+@pytest.fixture
 def patient(work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """As ``work``, where commands wait for others that come meanwhile."""
     monkeypatch.setenv("TOKPACK_STORE_TIMEOUT", "300")
@@ -101,10 +107,13 @@ def test_one_of_two_runs_wins(
     store: Store,
     patient: Path,
     race: tuple[str, str, str],
+    request: pytest.FixtureRequest,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The other says so; what is there is all of the winner's and nothing else."""
     name, moment, over = race
+    if "upload" in moment:
+        request.getfixturevalue("in_parts")
     command, first, _ = RACES[name]
     if over:
         assert main(command.format("old").split()) == 0
@@ -179,13 +188,13 @@ def test_what_another_run_has_written_is_not_ours(
     """Not even the same bytes, in one request or in parts: that run may remove them."""
     monkeypatch.setattr(ranges, "PART_BYTES", part_bytes)
     urls = [f"{URL}.idx", f"{URL}.json"]
-    ours, theirs = NewObjects(dict.fromkeys(urls)), NewObjects(dict.fromkeys(urls))
-    put = functools.partial(send, "ours.idx", urls[0])
+    ours, theirs = (NewObjects(dict.fromkeys(urls), SentNote(".")) for _ in range(2))
+    whole = [ranges.Range.of_file("ours.idx")]
     with suppress(KeyboardInterrupt), theirs:
         with ours:
-            ours.write(urls[0], put)
+            ours.write(urls[0], whole)
             with pytest.raises(TakenError):
-                theirs.write(urls[0], put)
+                theirs.write(urls[0], whole)
             ours.write_last(urls[1], b"{}")
         raise KeyboardInterrupt
     assert there(store) == {"taken/x.idx": Path("ours.idx").read_bytes(), "taken/x.json": b"{}"}
@@ -200,12 +209,13 @@ def test_files_stay_where_their_manifest_may_come_yet(
     cause.may_be_done = may_be_done
     plant(outputs, "replace", failed, patch=monkeypatch)
     urls = [f"{URL}.idx", f"{URL}.json"]
-    with suppress(OutputError), NewObjects(dict.fromkeys(urls)) as objects:
-        objects.write(urls[0], functools.partial(send, "ours.idx", urls[0]))
+    with suppress(OutputError), NewObjects(dict.fromkeys(urls), SentNote(".")) as objects:
+        objects.write(urls[0], [ranges.Range.of_file("ours.idx")])
         objects.write_last(urls[1], b"{}")
     assert bool(there(store)) == may_be_done
 
 
+@pytest.mark.usefixtures("in_parts")
 def test_what_is_finished_during_an_upload_stays(
     store: Store, patient: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -294,6 +304,8 @@ def test_a_conflict_is_tried_again_and_then_fails(
 ) -> None:
     """409 says that another request for the object was under way: nothing was written."""
     command, request = case
+    if "?" in request:
+        monkeypatch.setattr(ranges, "PART_BYTES", 1)
     is_plan = command.startswith("plan")
     if is_plan or "--overwrite" in command:
         old = command.replace("ours", "old")
@@ -349,7 +361,7 @@ def test_a_listing_that_ends_in_an_error(
     assert not Path("other.plan").exists()
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("hasty", "in_parts")
 @pytest.mark.parametrize(
     "case",
     [

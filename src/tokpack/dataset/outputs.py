@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import logging
 import os
 import re
@@ -23,16 +22,15 @@ from tokpack.errors import BusyError, FormatError, InputError, TokpackError, Usa
 from tokpack.quantities import bytes_text
 from tokpack.storage import (
     NewObjects,
+    Range,
     ScratchFolder,
     check_unchanged,
     check_writable,
-    compose,
     hub_repository,
     identity,
     is_url,
     look,
     remove_left,
-    send,
     storage_of,
 )
 from tokpack.storage.disk import (
@@ -57,8 +55,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     import numpy.typing as npt
-
-    from tokpack.storage import Range
 
 
 TABLE = Kind("a table of documents", is_table, beside=True)
@@ -390,8 +386,7 @@ class NewFiles(AtomicFiles):
             self.commit([*self._stale, *stale])
             return
         self.commit()
-        check_unchanged(self._versions)
-        with NewObjects(self._versions, self._are_made) as objects:
+        with NewObjects(self._versions, self._folder.note, self._are_made) as objects:
             for url in [*self._stale, *stale]:
                 objects.remove(url)
             outputs = [
@@ -401,16 +396,13 @@ class NewFiles(AtomicFiles):
             ]
             # Manifests last: a dataset with a manifest counts as complete.
             for is_last, url in sorted(outputs):
+                here = self._here(url)
                 if is_last:
-                    objects.write_last(url, Path(self._here(url)).read_bytes())
-                    continue
-                if joined and url in joined:
-                    size = sum(one.size for one in joined[url])
-                    put = functools.partial(compose, url, joined[url], on_bytes)
+                    objects.write_last(url, Path(here).read_bytes())
+                elif joined and url in joined:
+                    objects.write(url, joined[url], on_bytes)
                 else:
-                    size = os.path.getsize(self._here(url))
-                    put = functools.partial(send, self._here(url), url)
-                objects.write(url, self._folder.note.noted(url, size, put))
+                    objects.write(url, [Range.of_file(here)])
             objects.check()
         for prefix, manifest in self._datasets():
             if manifest:

@@ -8,7 +8,6 @@ or not at all.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import shutil
 from dataclasses import replace
@@ -21,14 +20,13 @@ from tokpack.encoding.publish import check_replaced, targets_of
 from tokpack.errors import BusyError, OutputError, UsageError, option
 from tokpack.storage import (
     NewObjects,
+    Range,
     SentNote,
     TakenError,
-    check_unchanged,
     check_writable,
     exists,
     remove,
     scratch_path,
-    send,
     shown,
     stat,
 )
@@ -156,12 +154,11 @@ class Delivery:
             files = len(next(iter(datasets.values())).pieces or "1")
             new = check_replaced(self._asked, plan, files=files, tells=False)
             self._versions = new | self._versions
-        check_unchanged(self._versions)
-        # Look at the versions first, then check the plan: objects made by a newer plan after this
-        # check have other versions, so they are not replaced.
-        self._check()
         data = [url for url in self._urls(datasets) if url.removesuffix(".json") not in datasets]
-        with NewObjects(self._versions, lambda: _are_made(datasets)) as objects:
+        with NewObjects(self._versions, self._note, lambda: _are_made(datasets)) as objects:
+            # The versions were looked at first, and the plan is checked now: objects made by a
+            # newer plan after this check have other versions, so they are not replaced.
+            self._check()
             # Old manifests and indices are removed first, so that none describes new data. A
             # shard's data are not removed but replaced in place: another machine may have sent a
             # manifest for the same bytes already.
@@ -172,12 +169,11 @@ class Delivery:
                 if not stays:
                     objects.remove(url)
             for url in data:
-                if os.path.exists(self._here(url)):
+                here = self._here(url)
+                if os.path.exists(here):
                     self._check()
-                    here = self._here(url)
-                    put = functools.partial(send, here, url, on_bytes=lambda _: self._beat())
-                    noted = self._note.noted(url, os.path.getsize(here), put)
-                    objects.write(url, noted, stays=self._is_shard)
+                    whole = [Range.of_file(here)]
+                    objects.write(url, whole, lambda _: self._beat(), stays=self._is_shard)
             for prefix, manifest in datasets.items():
                 if manifest_path(prefix) not in kept_urls:
                     self._send_manifest(prefix, manifest, plan, objects)

@@ -12,7 +12,6 @@ from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from tokpack.errors import OutputError, TokpackError, UsageError
-from tokpack.storage import disk
 from tokpack.storage.disk import check_not_inputs, check_outputs, check_replaceable
 from tokpack.storage.files import Version, storage_of
 from tokpack.storage.objects import StoredObject, TakenError, is_url, object_of, shown
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tokpack.storage.disk import Output
+    from tokpack.storage.objects import Range
+    from tokpack.storage.scratch import SentNote
 
 
 def look(
@@ -92,19 +93,24 @@ class NewObjects:
 
     A store cannot rename several objects at once, so they appear one by one, and the last one makes
     them an output. After an error, written objects are removed. Only the ``versions`` from ``look``
-    are replaced or removed. ``are_made`` tells whether another run has made the same objects
-    meanwhile: then a TakenError is harmless. All methods raise OutputError and TakenError.
+    are replaced or removed, if they are still there at the beginning. Each object is noted in
+    ``note`` before it is sent. ``are_made`` tells whether another run has made the same
+    objects meanwhile: then a TakenError is harmless. All methods raise OutputError and TakenError.
     """
 
     def __init__(
-        self, versions: Mapping[str, Version], are_made: Callable[[], bool] = lambda: False
+        self,
+        versions: Mapping[str, Version],
+        note: SentNote,
+        are_made: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._versions, self._are_made = dict(versions), are_made
+        self._versions, self._note, self._are_made = dict(versions), note, are_made
         self._written: dict[str, Version] = {}
         self._stay: set[str] = set()
         self._may_be_whole = False
 
     def __enter__(self) -> NewObjects:
+        check_unchanged(self._versions)
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
@@ -125,19 +131,25 @@ class NewObjects:
             remove(url, self._versions[url])
             self._versions[url] = None
 
-    def write(self, url: str, put: Callable[..., StoredObject], *, stays: bool = False) -> None:
-        """Write an object by ``put``, a function like ``send``, in place of its version only.
+    def write(
+        self,
+        url: str,
+        ranges: Sequence[Range],
+        on_bytes: Callable[[int], None] = lambda size: None,
+        *,
+        stays: bool = False,
+    ) -> None:
+        """Make an object that consists of ``ranges``, in place of its version only.
 
-        An object that ``stays`` is kept after an error: it will be made again, or another run
-        relies on it. Any other object must be written by this run: if another run wrote the same
-        bytes, it may still fail and remove them.
+        ``on_bytes`` is as in ``compose``. An object that ``stays`` is kept after an error: it will
+        be made again, or another run relies on it. Any other object must be written by this run: if
+        another run wrote the same bytes, it may still fail and remove them.
         """
-        version = self._versions.get(url)
-        assert not isinstance(version, disk.Identity)
         if stays:
             self._stay.add(url)
         check = (lambda: None) if stays else self._check_unwritten
-        written = put(mode=version or "create", check=check)
+        mode = self._versions.get(url) or "create"
+        written = self._note.send(url, ranges, on_bytes=on_bytes, mode=mode, check=check)
         if not (written.ours or stays):
             raise TakenError(url)
         self._written[url] = written

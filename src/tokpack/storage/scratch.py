@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import BusyError, OutputError
 from tokpack.storage.disk import Lock, cannot_write, held, read_object, remove_file, replace_json
 from tokpack.storage.files import exists
-from tokpack.storage.objects import TakenError, abort, objects
+from tokpack.storage.objects import TakenError, abort, compose, objects
 from tokpack.storage.outputs import remove
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from tokpack.storage.objects import StoredObject
+    from tokpack.storage.objects import Range, StoredObject
 
 
 class ScratchFolder:
@@ -76,27 +76,23 @@ class SentNote:
     def __init__(self, folder: str) -> None:
         self.path = os.path.join(folder, "sent.json")
 
-    def noted(
-        self, url: str, size: int, put: Callable[..., StoredObject]
-    ) -> Callable[..., StoredObject]:
-        """A function like ``put`` (and ``send``) that notes an object of ``size`` bytes first."""
+    def send(self, url: str, ranges: Sequence[Range], **more: Any) -> StoredObject:
+        """Note an object and make it, as ``compose`` does."""
+        size = sum(one.size for one in ranges)
 
         def note(upload: str = "", etag: str = "") -> None:
             replace_json(self.path, self._read() | {url: (size, upload, etag)})
 
-        def send(**more: Any) -> StoredObject:
-            note()
-            try:
-                written = put(**more, begun=note)
-            except TakenError:  # not our object: the next command must not remove it
-                others = self._read()
-                del others[url]
-                replace_json(self.path, others)
-                raise
-            note(etag=written.etag)
-            return written
-
-        return send
+        note()
+        try:
+            written = compose(url, ranges, begun=note, **more)
+        except TakenError:  # not our object: the next command must not remove it
+            others = self._read()
+            del others[url]
+            replace_json(self.path, others)
+            raise
+        note(etag=written.etag)
+        return written
 
     def remove_objects(self, whole: Iterable[str], *, only_uploads: bool = False) -> None:
         """Abort the uploads that were begun, and remove the objects and the note.

@@ -13,7 +13,6 @@ from tokpack.storage.objects.upload import (
     abort,
     check_writable,
     compose,
-    send,
     writes_conditionally,
 )
 from tokpack.storage.objects.urls import (
@@ -44,7 +43,6 @@ __all__ = [
     "objects",
     "open_object",
     "place_of",
-    "send",
     "shown",
     "use_in_this_process",
     "writes_conditionally",

@@ -7,13 +7,11 @@ all others are read here and sent.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import InputError, OutputError, StoreError, UsageError
-from tokpack.storage.disk import identity
 from tokpack.storage.objects import access
 from tokpack.storage.objects import urls as limits
 from tokpack.storage.objects.access import Ranges, objects
@@ -91,33 +89,9 @@ def writes_conditionally(url: str) -> bool:
 
 
 def abort(url: str, upload: str) -> None:
-    """Abort an upload whose id ``send`` has told. Raises OutputError."""
+    """Abort an upload whose id ``compose`` has told. Raises OutputError."""
     with cannot_write():
         objects.abort(url, upload)
-
-
-def send(
-    path: str,
-    url: str,
-    mode: PutMode = "overwrite",
-    *,
-    on_bytes: Callable[[int], None] = lambda size: None,
-    begun: Callable[[str], None] = lambda upload: None,
-    check: Callable[[], None] = lambda: None,
-) -> StoredObject:
-    """Send a file as an object; what ``mode`` allows is replaced when the new one is complete.
-
-    ``begun`` is called with the id of an upload in parts, for ``abort``. ``check`` is called just
-    before the object appears, and may raise. Raises OutputError, TakenError.
-    """
-    path = os.path.abspath(path)
-    version = identity(path)
-    assert version
-    whole = Range(LocalFile(path, version), 0, version.size)
-    if whole.size <= limits.PART_BYTES:
-        check()
-        return write([whole], url, mode)
-    return compose(url, [whole], on_bytes, mode, begun=begun, check=check)
 
 
 def compose(
@@ -131,13 +105,16 @@ def compose(
 ) -> StoredObject:
     """Make an object that consists of ``ranges``, in order; ``on_bytes`` is told what was sent.
 
-    Sources are read only in the version that a range names. InputError if one has been replaced or
-    cannot be read, OutputError if the object cannot be written, TakenError if ``mode`` forbids it,
-    UsageError for too many ranges. ``begun`` and ``check`` are as in ``send``.
+    What ``mode`` allows is replaced when the new object is complete. ``begun`` is called with the
+    id of an upload in parts, for ``abort``. ``check`` is called just before the object appears, and
+    may raise. Sources are read only in the version that a range names. InputError if one has been
+    replaced or cannot be read, OutputError if the object cannot be written, TakenError if ``mode``
+    forbids it, UsageError for too many ranges.
     """
     ranges = [one for one in ranges if one.size]
     size = sum(one.size for one in ranges)
-    if place_of(url).kind == "s3" and ranges:
+    is_here = all(isinstance(one.source, LocalFile) for one in ranges)
+    if place_of(url).kind == "s3" and not (is_here and size <= limits.PART_BYTES):
         with cannot_write():
             etag, ours = _in_parts(url, ranges, mode, on_bytes=on_bytes, begun=begun, check=check)
         written = StoredObject(url, size, etag, 0, ours=ours)

@@ -223,6 +223,13 @@ class Range(NamedTuple):
     begin: int
     end: int
 
+    @classmethod
+    def of_file(cls, path: str) -> Range:
+        """A whole file, in its current version. FileNotFoundError."""
+        path = os.path.abspath(path)
+        version = Identity.of(os.stat(path))
+        return cls(LocalFile(path, version), 0, version.size)
+
     @property
     def size(self) -> int:
         """The number of bytes in the range."""
