@@ -294,8 +294,7 @@ def merge(
             modes,
             tables=lambda binary: all_tables(tables, output, new, binary, facts),
         )
-        joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
-        new.publish(joined=joined, on_bytes=stage.add)
+        new.publish(on_bytes=stage.add)
         return manifest
 
 

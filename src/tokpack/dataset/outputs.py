@@ -51,7 +51,7 @@ from tokpack.storage.disk import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
     import numpy.typing as npt
@@ -284,6 +284,7 @@ class NewFiles(AtomicFiles):
         else:
             check_not_inputs(paths, read)
             remove_partial(paths)
+        self.joined: dict[str, list[Range]] = {}  # from which a store makes an object, by URL
         self._outputs = outputs
         self._versions = look(outputs, read, overwrite=overwrite)
         self._stale = [path for path in stale if self._versions.get(path)]
@@ -373,13 +374,11 @@ class NewFiles(AtomicFiles):
     def publish(
         self,
         stale: Sequence[str] = (),
-        joined: Mapping[str, Sequence[Range]] | None = None,
         on_bytes: Callable[[int], None] = lambda size: None,
     ) -> None:
         """Give the files their names, all or none, after removing old ones and ``stale``.
 
-        ``joined`` are the ranges from which a store makes an object, by URL; ``on_bytes`` is called
-        with the number of bytes of each send.
+        ``on_bytes`` is called with the number of bytes of each send of a file that is ``joined``.
         """
         if not self._folder:
             check_unchanged(self._versions)
@@ -392,15 +391,15 @@ class NewFiles(AtomicFiles):
             outputs = [
                 (kind is MANIFEST, url)
                 for url, kind in self._outputs
-                if (joined and url in joined) or os.path.exists(self._here(url))
+                if url in self.joined or os.path.exists(self._here(url))
             ]
             # Manifests last: a dataset with a manifest counts as complete.
             for is_last, url in sorted(outputs):
                 here = self._here(url)
                 if is_last:
                     objects.write_last(url, Path(here).read_bytes())
-                elif joined and url in joined:
-                    objects.write(url, joined[url], on_bytes)
+                elif url in self.joined:
+                    objects.write(url, self.joined[url], on_bytes)
                 else:
                     objects.write(url, [Range.of_file(here)])
             objects.check()

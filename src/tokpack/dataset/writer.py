@@ -43,6 +43,7 @@ from tokpack.storage.disk.blocks import BlockSums, block_sums, checksum_of_sums,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from tokpack.dataset.outputs import NewFiles
     from tokpack.dataset.shards import Shard
     from tokpack.storage import StoredObject
 
@@ -203,12 +204,13 @@ class NewDataset:
 
 
 class JoinedDataset(NewDataset):
-    """A NewDataset on a store, which joins the .bin from ``ranges`` of others."""
+    """A NewDataset on a store, which joins the .bin from ranges of others."""
 
     _version = PIECES_VERSION
+    _files: NewFiles
 
     def _open(self) -> None:
-        self.ranges: list[Range] = []
+        self._ranges = self._files.joined[self._path] = list[Range]()
         self._pieces: list[FileDigest] = []
 
     def _digest(self) -> FileDigest:
@@ -231,7 +233,7 @@ class JoinedDataset(NewDataset):
             raise InputError(f"{path}: was removed while it was merged")
         shard.check_current("merged")
         self._copy_tracks(shard, 0, len(shard.tokens))
-        self.ranges.append(Range(source, 0, size))
+        self._ranges.append(Range(source, 0, size))
         if digest is None:
             sums = scan(
                 bin_path(shard.prefix), size, lambda begin, block: block_sums(begin, block.data)

@@ -94,8 +94,8 @@ class NewObjects:
     A store cannot rename several objects at once, so they appear one by one, and the last one makes
     them an output. After an error, written objects are removed. Only the ``versions`` from ``look``
     are replaced or removed, if they are still there at the beginning. Each object is noted in
-    ``note`` before it is sent. ``are_made`` tells whether another run has made the same
-    objects meanwhile: then a TakenError is harmless. All methods raise OutputError and TakenError.
+    ``note`` before it is sent. ``are_made`` tells whether another run has made the same objects
+    meanwhile: then a TakenError is harmless. All methods raise OutputError and TakenError.
     """
 
     def __init__(
