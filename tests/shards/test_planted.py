@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from support.simulated_machines import World
@@ -233,7 +233,9 @@ BUGS: dict[str, Bug] = {
         "strange", 50, method(commit, "sizes", lambda *_: [])
     ),
     "two processes of a machine work in one scratch folder": Bug(
-        "whole", 1_500, lambda: patch.object(deliver, "Lock", lambda _: contextlib.nullcontext())
+        "whole",
+        1_500,
+        lambda: patch.object(deliver, "Lock", lambda _: contextlib.nullcontext(Mock())),
     ),
     "a run that goes on removes what is whole": Bug(
         "whole", 1_500, method(deliver, "exists", lambda *_: False)

@@ -77,13 +77,8 @@ class Delivery:
 
     def _hold(self) -> None:
         """Lock the scratch folder. BusyError if another run on this machine works in it."""
-        self._lock.enter_context(Lock(self._folder))
-        self._lock.callback(self._leave)
-
-    def _leave(self) -> None:
-        with contextlib.suppress(OSError):
-            if os.listdir(self._folder) == ["lock"]:  # else the next run can continue from it
-                shutil.rmtree(self._folder)
+        lock = self._lock.enter_context(Lock(self._folder))
+        self._lock.callback(lock.leave)  # else the next run can go on from what is there
 
     def prepare(self, plan: Plan) -> None:
         """Check, before any work, that outputs may be replaced. UsageError, OutputError."""
@@ -162,7 +157,7 @@ class Delivery:
             # Old manifests and indices are removed first, so that none describes new data. A
             # shard's data are not removed but replaced in place: another machine may have sent a
             # manifest for the same bytes already.
-            for url in (*map(manifest_path, datasets), *map(idx_path, datasets), *self._versions):
+            for url in (*map(manifest_path, datasets), *self._versions):
                 stays = url in kept_urls or (
                     url in data and (self._is_shard or url.endswith(".bin"))
                 )

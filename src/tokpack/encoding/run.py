@@ -476,20 +476,13 @@ def _locked(folder: WorkFolder, options: EncodeOptions) -> Iterator[Callable[[],
             place.make()
             locks.append(stack.enter_context(Lock(place.path)))
             if place is not folder:
-                stack.callback(_leave, place)
+                stack.callback(locks[-1].leave)
 
         def beat() -> None:
             for lock in locks:
                 lock.beat()
 
         yield beat
-
-
-def _leave(folder: WorkFolder) -> None:
-    """Remove a folder that was made only for its lock."""
-    with contextlib.suppress(OSError):
-        if os.listdir(folder.path) == ["lock"]:
-            folder.remove()
 
 
 @contextlib.contextmanager

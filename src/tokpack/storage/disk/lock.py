@@ -72,6 +72,12 @@ class Lock:
         if is_removed:
             _remove_folder(self._folder)
 
+    def leave(self) -> None:
+        """Let the folder go with the lock if nothing else is in it."""
+        with contextlib.suppress(OSError):
+            if os.listdir(self._folder) == ["lock"]:
+                os.unlink(self._path)
+
     def beat(self) -> None:
         """Show that the run is alive; it may be called often.
 
