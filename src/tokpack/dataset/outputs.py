@@ -420,8 +420,7 @@ class NewFiles(AtomicFiles):
 
     def _datasets(self) -> list[tuple[str, Manifest | None]]:
         """The prefix of each new dataset, and the manifest that was written for it."""
-        manifests = [url for url, kind in self._outputs if kind is MANIFEST]
-        prefixes = [url.removesuffix(".json") for url in manifests]
+        prefixes = [url.removesuffix(".json") for url, kind in self._outputs if kind is MANIFEST]
         return [(one, Manifest.find(self._here(one))) for one in prefixes]
 
 

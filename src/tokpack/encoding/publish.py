@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _REJECT = re.compile(rb'\{"source": "(?:[^"\\]|\\.)*", "line": \d+, "reason": "')
 _HEAD_BYTES = 1 << 16
-_PIECE = re.compile(r"-\d{5,}-of-\d{5,}")
+_PIECE = r"-\d{5,}-of-\d{5,}"
 
 
 def piece_names(prefix: str, files: int) -> list[str]:
@@ -59,7 +59,7 @@ def piece_names(prefix: str, files: int) -> list[str]:
 
 def is_piece_name(name: str, whole: str) -> bool:
     """Whether ``piece_names`` gives this name to one of several files of ``whole``."""
-    return name.startswith(whole) and bool(_PIECE.fullmatch(name[len(whole) :]))
+    return bool(re.fullmatch(re.escape(whole) + _PIECE, name))
 
 
 def rejects_path(options: EncodeOptions) -> str:
@@ -163,9 +163,9 @@ def write_commit(
     since.
     """
     folder, options = job.folder, job.options
-    targets = [path for name, path in targets_of(options, len(job.files)).items() if name in files]
+    targets = targets_of(options, len(job.files), files).values()
     there = {path: version for path, version in versions.items() if version is not None}
-    replaced = {**{path: versions.get(path) for path in targets}, **there}
+    replaced = dict.fromkeys(targets) | there
     check_unchanged(replaced)
     by_name = {os.path.basename(path): version for path, version in replaced.items()}
     prefixes = {key: os.path.basename(name) for key, name in options.output_names.items()}
@@ -186,17 +186,14 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
     if commit is None:
         return False
     files = _checked(job, commit)
-    targets = {
-        folder(name): path for name, path in targets_of(options, count).items() if name in files
-    }
-    waiting = {source: path for source, path in targets.items() if os.path.lexists(source)}
+    targets = targets_of(options, count, files)
+    waiting = {name: path for name, path in targets.items() if os.path.lexists(folder(name))}
     # After a crash, each file must match commit.json, under its old or its new name. If none has
     # been renamed yet, damage is harmless: everything is made again. If some have been, they may be
     # in use and the old dataset is gone, so only the user can decide.
     if resumed:
-        for source, path in targets.items():
-            digest = files[os.path.basename(source)]
-            if _is(source if source in waiting else path, digest):
+        for name, path in targets.items():
+            if _is(folder(name) if name in waiting else path, files[name]):
                 continue
             if len(waiting) == len(targets):
                 folder.remove_file(COMMIT)
@@ -231,9 +228,9 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
         remove_file(path)
     # All outputs are in one folder, so one sync after the last rename is enough. The work folder is
     # removed only after that: if a power loss undoes some renames, commit.json is still there.
-    for source, path in waiting.items():
+    for name, path in waiting.items():
         with cannot_write(path):
-            rename(source, path, fsync=False)
+            rename(folder(name), path, fsync=False)
     home = os.path.dirname(os.path.abspath(folder.path))
     with cannot_write(home):
         sync_folder(home)
@@ -248,16 +245,21 @@ def take_back(folder: WorkFolder, options: EncodeOptions, count: int) -> None:
     stays.
     """
     files = (folder.read_json(COMMIT) or {}).get("files", {})
-    targets = [(name, path) for name, path in targets_of(options, count).items() if name in files]
-    named = [(name, path) for name, path in targets if not os.path.lexists(folder(name))]
+    targets = targets_of(options, count, files)
+    named = [one for one in targets.items() if not os.path.lexists(folder(one[0]))]
     if len(named) < len(targets):
         for name, path in reversed(named):
             if _is(path, files[name]):
                 remove_file(path)
 
 
-def targets_of(options: EncodeOptions, count: int) -> dict[str, str]:
-    """The output path of each staged file, in rename order, for ``count`` .bin files."""
+def targets_of(
+    options: EncodeOptions, count: int, files: Collection[str] | None = None
+) -> dict[str, str]:
+    """The output path of each staged file, or of ``files``, in rename order.
+
+    ``count`` is the number of .bin files.
+    """
     targets, manifests = {}, {}
     for key, prefix in options.output_names.items():
         for name, piece in zip(joined_names(count), piece_names(prefix, count), strict=True):
@@ -269,7 +271,8 @@ def targets_of(options: EncodeOptions, count: int) -> dict[str, str]:
             targets[staged(key, "idx", name)] = idx_path(piece)
             manifests[staged(key, "manifest.json", name)] = manifest_path(piece)
         manifests[staged(key, "manifest.json")] = manifest_path(prefix)
-    return {**targets, REJECTS_FILE: rejects_path(options), **manifests}
+    targets |= {REJECTS_FILE: rejects_path(options), **manifests}
+    return {name: path for name, path in targets.items() if files is None or name in files}
 
 
 def _stale(
@@ -279,7 +282,7 @@ def _stale(
     stale = [rejects_path(options)]
     for prefix in options.output_names.values():
         whole = os.path.basename(prefix)
-        names_of_dataset = re.compile(re.escape(whole) + r"(-\d{5,}-of-\d{5,})?\.[a-z.]+")
+        names_of_dataset = re.compile(rf"{re.escape(whole)}({_PIECE})?\.[a-z.]+")
         home = prefix[: len(prefix) - len(whole)]
         stale += [home + name for name in replaced if names_of_dataset.fullmatch(name)]
     left = (path for path in stale if path not in targets)
