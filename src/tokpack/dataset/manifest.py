@@ -377,6 +377,11 @@ class Manifest(Counts):
 
     _repr_html_ = drawn
 
+    @property
+    def bin_files(self) -> int:
+        """How many .bin files the dataset has."""
+        return max(1, len(self.pieces or ()))
+
     def token_fact(self, key: str) -> int | None:
         """A number of the tokenizer in the manifest, vocab_size or eod_id, or None."""
         value = self.tokenizer.get(key)

@@ -146,7 +146,7 @@ class Delivery:
                     self._check_plan(prefix, plan)
                     raise self._differs(prefix, manifest)
         else:  # a resumed run keeps its number of .bin files, whatever the plan says
-            files = len(next(iter(datasets.values())).pieces or "1")
+            files = next(iter(datasets.values())).bin_files
             new = check_replaced(self._asked, plan, files=files, tells=False)
             self._versions = new | self._versions
         data = [url for url in self._urls(datasets) if url.removesuffix(".json") not in datasets]
@@ -232,7 +232,7 @@ class Delivery:
 
     def _urls(self, datasets: Mapping[str, Manifest]) -> list[str]:
         """The URLs of all files, in the order in which they are sent; some may not exist."""
-        files = len(next(iter(datasets.values())).pieces or "1")
+        files = next(iter(datasets.values())).bin_files
         return list(targets_of(self._asked, files).values())
 
 

@@ -131,9 +131,7 @@ def _found(plan: Plan, prefix: str) -> str:
     """How the existing dataset differs from the plan, for a message; "" if unknown."""
     try:
         manifest = Manifest.load(prefix)
-        difference = plan.manifest_difference(manifest) or plan.other_files(
-            len(manifest.pieces or "1")
-        )
+        difference = plan.manifest_difference(manifest) or plan.other_files(manifest.bin_files)
     except (InputError, FormatError):
         return ""
     return f" and is another dataset ({difference})" if difference else ""

@@ -94,7 +94,7 @@ def are_made(plan: Plan, options: EncodeOptions, manifests: Sequence[Manifest]) 
     """
     if not plan.is_recognizable:
         return False
-    if options.files and any(plan.other_files(len(one.pieces or "1")) for one in manifests):
+    if options.files and any(plan.other_files(one.bin_files) for one in manifests):
         return False
     contents: dict[int, str] = {}
     for (key, prefix), manifest in zip(options.output_names.items(), manifests, strict=True):
