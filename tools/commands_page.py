@@ -1,15 +1,23 @@
-"""Writes docs/commands.md, every command with its flags, and the options in docs/api.md."""
+"""Writes what follows from the declarations of commands and options.
+
+That is docs/commands.md, every command with its flags; the options in docs/api.md; and
+src/tokpack/keywords.pyi, the options as types of keyword arguments, for type checkers: these can
+derive none from a record.
+"""
 
 from __future__ import annotations
 
 import html
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokpack.cli.main import pages
 from tokpack.encoding.options import EncodeOptions
 from tokpack.option import options_of
-from tokpack.samples.settings import Settings
+from tokpack.samples.blend.spec import BlendSpec
+from tokpack.samples.settings import SampleSettings, Settings
+from tokpack.tokenizers import TokenizerFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +25,9 @@ if TYPE_CHECKING:
     from tokpack.cli.parser import Flag, Page
     from tokpack.option import Option
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGE, API = DOCS / "commands.md", DOCS / "api.md"
+ROOT = Path(__file__).parents[1]
+PAGE, API = ROOT / "docs" / "commands.md", ROOT / "docs" / "api.md"
+KEYWORDS = ROOT / "src" / "tokpack" / "keywords.pyi"
 TABLES = {EncodeOptions: "encode", Settings: "GPTDataset"}  # whose options each record has
 BEGIN, END = "<!-- options of {}: made by tools/commands_page.py -->", "<!-- end -->"
 LONG = 4  # flags of a group that is shown once, for the first of the commands that have it
@@ -41,6 +50,33 @@ tokenizer, `--help` shows `--tokenizer`, and `--help-all` the other ways to name
     tokpack --completion zsh > ~/.zfunc/_tokpack      # in a folder of $fpath
     tokpack --completion fish > ~/.config/fish/completions/tokpack.fish
 """
+# What the types of options need; mypy names what is missing.
+KEYWORDS_HEAD = '''\
+"""Made by `python tools/commands_page.py` from the records of options; do not edit."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from tokpack.chat.rendered import Rewriting, ToolArguments, Truncate
+from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
+from tokpack.samples.blend.spec import Changes, Entries
+from tokpack.samples.fim import FIM
+from tokpack.samples.orders.rules import OrderName, PackingName
+from tokpack.tokenizers import TokenizerFiles
+'''
+# Each type: its base, its record, and the fields that are no keywords of its functions.
+OF_ENCODE = {"inputs", "output", "keys"}  # which its functions declare
+TYPES = {
+    "PlanRequest": (
+        *("TokenizerFiles", EncodeOptions),
+        OF_ENCODE | {"files", "workers", "scratch", "report_to"},
+    ),
+    "EncodeRequest": ("PlanRequest", EncodeOptions, OF_ENCODE),
+    "CommonOptions": ("TypedDict", SampleSettings, set[str]()),
+    "SampleOptions": ("CommonOptions", Settings, {"seq_length"}),
+    "BlendOptions": ("CommonOptions", BlendSpec, {"source"}),
+}
 
 
 def page() -> str:
@@ -58,6 +94,22 @@ def api_page(text: str) -> str:
         table = f"| option | type | default | |\n|---|---|---|---|\n{rows}"
         text = f"{before}{begin}\n{table}{END}{rest.partition(END)[2]}"
     return text
+
+
+def keywords() -> str:
+    """The whole of src/tokpack/keywords.pyi."""
+    known = {"TypedDict": set[str](), "TokenizerFiles": {*TokenizerFiles.__annotations__}}
+    lines = [KEYWORDS_HEAD]
+    for name, (base, record, without) in TYPES.items():
+        taken = [one for one in fields(record) if one.name not in known[base] | without]
+        known[name] = known[base].union(one.name for one in taken)
+        lines.append(f"class {name}({base}, total=False):")
+        for one in taken:
+            # The default of a mapping is shown as None, which encode takes, but no blend.
+            hint = one.type if record is BlendSpec else options_of(record)[one.name].hint
+            lines.append(f"    {one.name}: {hint}")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _option(one: Option) -> str:
@@ -102,4 +154,5 @@ def _escaped(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    KEYWORDS.write_text(keywords(), encoding="utf-8")
     API.write_text(api_page(API.read_text(encoding="utf-8")), encoding="utf-8")

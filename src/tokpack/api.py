@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tokpack.dataset import Manifest
-    from tokpack.encoding import EncodeRequest, PlanRequest
+    from tokpack.keywords import EncodeRequest, PlanRequest
     from tokpack.look import Stats
     from tokpack.progress import Show
     from tokpack.shards.commit import ShardStatus

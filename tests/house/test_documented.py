@@ -142,15 +142,17 @@ def test_the_commands_are_found() -> None:
         assert any(command.startswith(start) for command in found), start
 
 
-def test_the_reference_of_commands_is_current() -> None:
+def test_what_is_made_of_declarations_is_current() -> None:
     name = "commands_page"
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
-    assert page("commands.md") == made.page(), "run: python tools/commands_page.py"
-    assert page("api.md") == made.api_page(page("api.md")), "run: python tools/commands_page.py"
+    advice = "run: python tools/commands_page.py"
+    assert page("commands.md") == made.page(), advice
+    assert page("api.md") == made.api_page(page("api.md")), advice
+    assert made.KEYWORDS.read_text(encoding="utf-8") == made.keywords(), advice
 
 
 @pytest.mark.parametrize("half", [0, 1])

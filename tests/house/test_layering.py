@@ -49,6 +49,9 @@ FLOORS = {
 # imported from inside.
 FACE = "tokpack"
 VERSION = "tokpack.__version__"
+# Options as keywords, generated, without a module: it names types of all rooms, and all may name it
+# where only type checkers read.
+KEYWORDS = "tokpack.keywords"
 COMMANDS = "tokpack.cli.commands."
 BY_NAME = ("import_module", "__import__")  # functions that import what a text names
 
@@ -86,8 +89,8 @@ def imports(path: Path, module: str) -> Iterator[tuple[int, str]]:
             names = by_name(node)
         else:
             continue
-        if room(module) != "trainer" and id(node) in of_types(tree):
-            names = [name for name in names if room(name) != "trainer"]  # it may be spoken of
+        if room(module) != "trainer" and id(node) in of_types(tree):  # these may be spoken of
+            names = [name for name in names if room(name) != "trainer" and name != KEYWORDS]
         yield from ((node.lineno, name) for name in names if name.split(".")[0] == FACE)
 
 
@@ -154,6 +157,7 @@ def test_imports_point_down() -> None:
         ("tokpack.sources.parts", "import tokpack.errors", False),
         ("tokpack.sources.parts", "import tokpack", True),
         ("tokpack.sources.parts", "from tokpack import encode", True),
+        ("tokpack.samples.gpt", "from tokpack.keywords import SampleOptions", True),
         ("tokpack.encoding.run", "from tokpack import __version__", False),
         ("tokpack.encoding.run", "from tokpack.sources import read", False),
         ("tokpack.cli.commands.encode", "import tokpack.trainer.train", True),

@@ -40,6 +40,7 @@ def test_extras() -> None:
 def test_typed_and_the_trainer_has_its_place() -> None:
     assert (PACKAGE / "py.typed").is_file()
     assert (PACKAGE / "_core.pyi").is_file()
+    assert (PACKAGE / "keywords.pyi").is_file()
     from tokpack import trainer
 
     assert trainer.__name__ == "tokpack.trainer"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tokpack.encoding.plan import prepare as prepare
     from tokpack.encoding.publish import REJECTS_KIND as REJECTS_KIND
     from tokpack.encoding.publish import rejects_path as rejects_path
-    from tokpack.encoding.request import EncodeRequest as EncodeRequest
-    from tokpack.encoding.request import PlanRequest as PlanRequest
     from tokpack.encoding.resume import check_budget as check_budget
     from tokpack.encoding.run import encode as encode
     from tokpack.encoding.run import encode_planned as encode_planned
@@ -54,9 +52,7 @@ _MODULES = {
     "MIN_PART_BYTES": "plan",
     "REJECTS_KIND": "publish",
     "UNFINISHED_SUFFIX": "folder",
-    "EncodeRequest": "request",
     "Plan": "plan",
-    "PlanRequest": "request",
     "PlannedRun": "plan",
     "Report": "status",
     "RunReporter": "status",

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Unpack
 
+    from tokpack.keywords import SampleOptions
     from tokpack.samples.batch import Sample
     from tokpack.samples.cache import CacheEntry
     from tokpack.samples.orders.packing import PackingStats
     from tokpack.samples.orders.rows import Numbers, Rows
-    from tokpack.samples.settings import Range, SampleOptions
+    from tokpack.samples.settings import Range
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
 from tokpack.option import check_options, in_group
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from tokpack.dataset import MMapIndexedDataset
     from tokpack.dataset.format import LengthSums
-    from tokpack.samples.blend.spec import Changes, Entries
     from tokpack.samples.fim import FIM
 
 
@@ -348,58 +347,3 @@ class Settings(SampleSettings):
         if self.split_by == "tokens":
             return split_tokens(self.split, dataset.length_sums)
         return parse_split(self.split, len(dataset), self.split_rule or self.rules.split_rule)
-
-
-# The settings of samples as keyword arguments, for type checkers; the records describe them. mypy
-# and a test compare the two.
-
-
-class CommonOptions(TypedDict, total=False):
-    """The options of SampleSettings."""
-
-    order: OrderName
-    seed: int
-    split: str | None
-    split_by: str
-    split_rule: str | None
-    add_extra_token: bool
-    drop_last: bool
-    eod_id: int | None
-    pad_id: int | None
-    eod_mask_loss: bool
-    reset_position_ids: bool
-    reset_attention_mask: bool
-    document_boundaries: bool
-    packing: PackingName
-    pad_to_multiple_of: int
-    loss: str
-    fim: FIM | None
-    cache: str | os.PathLike[str] | None
-
-
-class SampleOptions(CommonOptions, total=False):
-    """The options of GPTDataset except ``seq_length``, as in Settings."""
-
-    split_index: int
-    sequences: tuple[int, int] | None
-    epochs: int | None
-    samples: int | None
-
-
-class BlendOptions(CommonOptions, total=False):
-    """The options of BlendSpec."""
-
-    datasets: Entries
-    schedule: Changes
-    valid: Mapping[str, Entries]
-    test: Entries
-    by: str
-    temperature: float
-    seq_length: int
-    samples: int | None
-    tokens: float | None
-    epochs: float | None
-    valid_samples: int | None
-    test_samples: int | None
-    surplus: float
-    allow_empty: bool

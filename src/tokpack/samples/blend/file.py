@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
+    from tokpack.keywords import BlendOptions
     from tokpack.samples.blend.spec import Changes
-    from tokpack.samples.settings import BlendOptions
 
 
 BLEND_VERSION = 1

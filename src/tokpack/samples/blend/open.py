@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Unpack
 
+    from tokpack.keywords import BlendOptions
     from tokpack.samples.blend.plan import Mixture, Portion
     from tokpack.samples.megatron.cache_files import IndexFiles
     from tokpack.samples.orders.rules import OrderName
-    from tokpack.samples.settings import BlendOptions
 
 
 Samples = GPTDataset | BlendedDataset

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from tokpack.dataset import MMapIndexedDataset
+    from tokpack.keywords import BlendOptions
     from tokpack.samples.blend.spec import Changes
-    from tokpack.samples.settings import BlendOptions, Range, Settings
+    from tokpack.samples.settings import Range, Settings
 
     Opened = Mapping[str, MMapIndexedDataset]  # by their names in a BlendSpec
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Unpack
 
+    from tokpack.keywords import BlendOptions
     from tokpack.samples.orders.rules import OrderRules
-    from tokpack.samples.settings import BlendOptions
 
 MEANINGS = ("tokens", "documents", "epochs", "trained")
 LENGTHS = ("samples", "tokens", "epochs")
