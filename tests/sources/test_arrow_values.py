@@ -12,7 +12,7 @@ from support.encoding_tools import dataset
 
 import tokpack
 from tokpack.errors import InputError
-from tokpack.sources.rows import PythonRecords
+from tokpack.sources.rows import WholeRecords
 from tokpack.sources.values import python_values
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def test_any_nesting_is_what_datasets_gives(rows: list[Any]) -> None:
     theirs = data[:]
     for name in FEATURES:
         assert python_values(table[name]) == theirs[name]
-    records = PythonRecords({}, {}, frozenset(["number"])).of_rows(table)
+    records = WholeRecords({}, None, frozenset(["number"])).of_rows(table)
     for record, given_, number in zip(records, rows, range(len(rows)), strict=True):
         assert record["number"] == given_["number"]
         assert record["jsons"] == theirs["jsons"][number]

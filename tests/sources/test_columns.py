@@ -16,7 +16,7 @@ from support.sources_twin import WHOLE, one_source, read_parts, read_whole
 import tokpack
 from tokpack.errors import InputError, UsageError
 from tokpack.sources import discover, line_base, make_parts, read
-from tokpack.sources.rows import PythonRecords, WholeRecords
+from tokpack.sources.rows import WholeRecords
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -328,7 +328,7 @@ def read_all(path: str, columns: Any, most: int) -> int:
 
 
 @pytest.mark.parametrize("writer", [write_file, write_stream, write_parquet])
-@pytest.mark.parametrize("columns", [(), ("other",), PythonRecords({}, {}), WholeRecords({}, {})])
+@pytest.mark.parametrize("columns", [(), ("other",), WholeRecords({}), WholeRecords({}, {})])
 def test_dictionaries_are_decoded_piece_by_piece(writer: Any, columns: Any, tmp_path: Path) -> None:
     """2,200 rows of one text of 1 MB are 2.2 GB, more than a column of Arrow may have."""
     long = "x " * 500_000

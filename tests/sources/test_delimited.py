@@ -14,7 +14,7 @@ from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, write
 
 import tokpack
 from tokpack.errors import InputError, RecordError
-from tokpack.sources import delimited, make_parts, read
+from tokpack.sources import WholeRecords, delimited, make_parts, read
 
 pytest.importorskip("pyarrow")
 
@@ -127,6 +127,14 @@ def test_bad_records(tmp_path: Path) -> None:
         (3, "a document of more than 100 bytes"),
         (4, "the row has 3 values, not 2"),
     ]
+
+
+def test_a_ragged_row_at_the_end_has_no_columns_to_choose_by(tmp_path: Path) -> None:
+    source = one_source(write(tmp_path, "a.csv", b"id,text\n1,a\n2\n"))
+    first, last = read(source, WHOLE, ["text"], columns=WholeRecords({"id": "string"}, {}))
+    assert first.first.columns["id"].to_pylist() == ["1"]
+    assert first.first.whole.to_pylist() == [{"id": "1", "text": "a"}]
+    assert (len(last.first), [one.line for one in last.bad]) == (0, [1])
 
 
 def test_values_beside_the_texts(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tokpack.errors import InputError, RecordError, UsageError
 from tokpack.sources import discover, make_parts
 from tokpack.sources.json_values import ends_where_lines_do, separate_values
 from tokpack.sources.records import JsonLinesParser
-from tokpack.sources.rows import PythonRecords, json_parser
+from tokpack.sources.rows import WholeRecords, json_parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -280,8 +280,7 @@ def test_each_value_of_a_line_is_a_record(lines: list[tuple[list[Record], str]])
     ]
     assert docs.columns["n"].to_pylist() == expected.columns["n"].to_pylist()
     assert (one.records, one.lines) == (other.records, len(lines))
-    rows = json_parser(["text"], PythonRecords({}, {})).parse(memoryview(raw), 0).rows
-    assert rows is not None
+    rows = json_parser(["text"], WholeRecords({})).parse(memoryview(raw), 0).first
     assert rows.whole == [one for records, _ in lines for one in records]
     assert rows.lines.tolist() == numbers
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokpack import _core
 from tokpack.sources import Documents, Part, discover, read
 from tokpack.sources.records import JsonLinesParser, record_of, value_at
-from tokpack.sources.rows import PythonRecords, json_parser
+from tokpack.sources.rows import WholeRecords, json_parser
 from tokpack.sources.values import ContentHash, compact, objects_of, of_json, of_objects
 
 arrow = pytest.importorskip("pyarrow")
@@ -120,9 +120,8 @@ def test_whole_records_are_what_json_reads(lines: list[bytes]) -> None:
             expected += [repr(record_of(line))] if line.strip() else []
         except ValueError as error:
             wrong.append((number, str(error)))
-    parsed = json_parser(["text"], PythonRecords({}, {})).parse(memoryview(b"\n".join(lines)), 0)
-    assert parsed.rows is not None
-    assert list(map(repr, parsed.rows.whole)) == expected
+    parsed = json_parser(["text"], WholeRecords({})).parse(memoryview(b"\n".join(lines)), 0)
+    assert list(map(repr, parsed.first.whole)) == expected
     assert [(bad.line, bad.reason) for bad in parsed.bad] == wrong
 
 

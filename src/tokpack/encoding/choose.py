@@ -20,7 +20,6 @@ import numpy as np
 from tokpack.display import brief, first_line
 from tokpack.errors import InputError, UsageError, option
 from tokpack.sources import (
-    BadRecord,
     batch_of_columns,
     check_columns,
     chosen_columns,
@@ -32,7 +31,6 @@ from tokpack.sources import (
     of_table,
     root_of,
     table_of,
-    take,
     text_column,
 )
 from tokpack.sources.sql import check_boolean, columns_of, connect_closed, describing, listed, parse
@@ -304,34 +302,20 @@ class Chooser:
 
     def choose(self, batch: DocumentBatch, name: str) -> None:
         """Remove the records that ``where`` does not keep from a batch."""
-        if self._where is None:
+        if self._where is None or not len(batch.first):
             return
-        rows, errors = batch.rows, dict[int, str]()
-        if rows is not None:
-            columns, lines = rows.columns, rows.lines
-        else:
-            documents = batch.documents
-            lines = next(iter(documents.values())).lines
-            if len(lines):
-                columns, errors = chosen_columns(name, batch, self._types, self._names)
-        if not len(lines):
-            return
+        columns, errors = chosen_columns(name, batch, self._types, self._names)
         kept, failed = self._where.kept(columns)
         batch.counts["nans"] = self._where.nans(columns)
         errors = {**failed, **errors}
         kept[list(errors)] = False
-        batch.bad += [BadRecord(int(lines[i]), errors[i], b"") for i in errors]
-        batch.bad.sort(key=lambda record: record.line)
         batch.counts["left_out"] = len(kept) - int(np.count_nonzero(kept)) - len(errors)
-        if not kept.all():
-            batch.documents = {key: one.select(kept) for key, one in batch.documents.items()}
-            batch.rows = None if rows is None else take(rows, kept)
+        batch.keep(kept, errors)
 
     def _apply(self, batch: DocumentBatch, function: Callable[..., Any], place: Place) -> None:
         """Replace the documents of a batch with those that the function returns for its rows."""
-        rows = batch.rows
-        count = 0 if rows is None else len(rows.lines)
-        if rows is None or not count:
+        rows = batch.first
+        if not (count := len(rows)):
             empty = documents_of([], np.zeros(0, np.int64))
             batch.documents = dict.fromkeys(self._keys, empty)
             return

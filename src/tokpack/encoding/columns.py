@@ -13,7 +13,7 @@ from tokpack.encoding.first_records import check_named, with_small_columns
 from tokpack.encoding.kept import ALL, parse_keep, required
 from tokpack.encoding.options import texts_of
 from tokpack.errors import InputError, option
-from tokpack.sources import PythonRecords, WholeRecords, types_of
+from tokpack.sources import WholeRecords, types_of
 from tokpack.sources.sql import columns_of, parse, version
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Col
     names, settled = columns_of(options.where), types or {"chosen": {}}
     chosen = {name: settled["chosen"].get(name, "string") for name in names}
     if options.chat:
-        return PythonRecords({}, chosen, options.with_nulls)
+        return WholeRecords(chosen, with_nulls=options.with_nulls)
     if options.map is None:
         return list(dict.fromkeys([*names, *options.kept.values()]))
-    return WholeRecords(settled["whole"], chosen)
+    return WholeRecords(chosen, settled["whole"])
 
 
 def columns_in_process(options: Mapping[str, Any]) -> Columns | None:
@@ -41,10 +41,8 @@ def columns_in_process(options: Mapping[str, Any]) -> Columns | None:
     None for all columns, if only the first records show which are needed.
     """
     names = columns_of(options.get("where"))
-    if options.get("chat"):
-        return PythonRecords({}, dict.fromkeys(names, ""))
-    if options.get("map") is not None:
-        return WholeRecords({}, dict.fromkeys(names, ""))
+    if options.get("chat") or options.get("map") is not None:
+        return WholeRecords(dict.fromkeys(names, ""))
     keep = texts_of("keep", options.get("keep") or ())
     return None if ALL in keep else list(dict.fromkeys([*names, *parse_keep(keep).values()]))
 
@@ -98,10 +96,10 @@ def _try(
     columns: dict[str, None] = {}
     for name, batch in batches:
         chooser.choose(batch, name)
-        if function is None or batch.rows is None or not len(batch.rows.lines):
+        if function is None or not len(batch.first):
             continue
         try:
-            columns |= dict.fromkeys(check_by_rows(function, batch.rows.whole, options.keys))
+            columns |= dict.fromkeys(check_by_rows(function, batch.first.whole, options.keys))
         except InputError as error:
             raise InputError(f"{error.args[0]} (among the first records of {name})") from error
     for key in required(options.keep) if columns else ():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import compress
+from dataclasses import asdict, fields, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -55,19 +54,6 @@ _ANSWER = "{}"  # in a key that pairs keep, it stands for the key of each answer
 _CHECKED = 1 << 16  # characters that are also encoded by the library, to compare
 _SHOWN = 40  # keys in a message
 _NUMBERS = {role: number for number, role in enumerate(ROLES)}
-
-
-@dataclass
-class Conversations(Documents):
-    """Rendered conversations as documents; ``rendered`` has the text and turns of each."""
-
-    rendered: list[Rendered] = field(default_factory=list)
-
-    def select(self, chosen: npt.NDArray[np.bool_]) -> Conversations:
-        """The conversations that are ``chosen``, bool [n]."""
-        plain = super().select(chosen)
-        kept = list(compress(self.rendered, chosen.tolist()))
-        return Conversations(plain.data, plain.spans, plain.lines, plain.columns, kept)
 
 
 def _numbered(turns: Sequence[tuple[int, int, str]]) -> list[tuple[int, int]]:
@@ -181,16 +167,14 @@ class ConversationMaker:
 
     def check(self, documents: Documents) -> None:
         """Compare ids and masks of the first conversations with the library's. TokenizerError."""
-        assert isinstance(documents, Conversations)
-        rendered = documents.rendered
+        rendered: list[Rendered] = documents.whole
         sizes = np.cumsum([len(one.text) for one in rendered])
         first = rendered[: max(int(np.searchsorted(sizes, _CHECKED)), 1)]
         self._encoder.check([one.text for one in first], [one.trained for one in first])
 
     def encode(self, documents: Documents) -> EncodedDocuments:
         """Ids and masks of the conversations that are short enough and have a trained token."""
-        assert isinstance(documents, Conversations)
-        rendered = documents.rendered
+        rendered: list[Rendered] = documents.whole
         texts, spans = [one.text for one in rendered], [one.trained for one in rendered]
         turns = [_numbered(one.turns) for one in rendered]
         data = documents.data.data, documents.spans
@@ -213,7 +197,7 @@ class ConversationMaker:
         )
         values = [kept.mask, kept.parts]
         if self._settled["weight_key"] is not None:
-            weights = np.array([one.weight for one in conversations.rendered], np.float16)
+            weights = np.array([one.weight for one in conversations.whole], np.float16)
             values.insert(1, np.repeat(weights, kept.lengths))
         counts = said(conversations, kept, frame)
         counts |= {"mapped_out": len(unfit), "truncated": truncated}
@@ -222,13 +206,13 @@ class ConversationMaker:
         return EncodedDocuments(conversations, *arrays, values, unfit, counts)
 
     def _make(self, batch: DocumentBatch) -> None:
-        rows = batch.rows
+        rows = batch.first
         conversations: list[Rendered] = []
         texts: list[bytes] = []
         lines: list[int] = []
         values: list[list[Any]] = []
         bad = []
-        records, numbers = ((), ()) if rows is None else (rows.whole, rows.lines.tolist())
+        records, numbers = rows.whole or (), rows.lines.tolist()
         every = self._renderer.render_all(records, [number + 1 for number in numbers])
         for record, line, made in zip(records, numbers, every, strict=True):
             try:
@@ -243,13 +227,11 @@ class ConversationMaker:
             conversations += rendered
             texts += encoded
             lines += [line] * len(rendered)
-        documents = documents_of(texts, np.array(lines, np.int64))
         columns = {key: of_objects([row[i] for row in values]) for i, key in enumerate(self._kept)}
-        plain = documents.data, documents.spans, documents.lines
-        batch.documents = {self._key: Conversations(*plain, columns, conversations)}
+        documents = documents_of(texts, np.array(lines, np.int64), columns, conversations)
+        batch.documents = {self._key: documents}
         batch.counts["mapped_in"] = len(conversations) - (len(records) - len(bad))
         batch.bad = sorted([*batch.bad, *bad], key=lambda record: record.line)
-        batch.rows = None
 
     def _values(self, record: Mapping[str, Any], number: int) -> list[Any]:
         """The kept values of document ``number`` of a record, in the order of the keys.
@@ -319,12 +301,12 @@ def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:
     return BadRecord(line, reason, raw, kind=kind)
 
 
-def said(documents: Conversations, encoded: MarkedIds, frame: Frame) -> dict[str, int]:
+def said(documents: Documents, encoded: MarkedIds, frame: Frame) -> dict[str, int]:
     """The counts of encoded conversations, by the names of SAID_COLUMNS."""
     by_role = encoded.parts.astype(np.int64) * 2 + encoded.mask
     counts = np.bincount(by_role, minlength=2 * len(ROLES)).reshape(-1, 2)
     counts[:, 0] += counts[:, 1]  # trained tokens are tokens
-    rendered = documents.rendered
+    rendered: list[Rendered] = documents.whole
     merged = 0
     if encoded.merged.any():  # count answers only, not spans after thinking or calls
         begins = [begin in one.begins for one in rendered for begin, _ in one.trained]
@@ -359,14 +341,14 @@ def _doubled(encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.bool_]:
 
 
 def fit(
-    documents: Conversations,
+    documents: Documents,
     encoded: MarkedIds,
     *,
     max_length: int | None,
     truncate: str,
     in_pairs: bool,
     frame: Frame,
-) -> tuple[Conversations, MarkedIds, list[BadRecord], int]:
+) -> tuple[Documents, MarkedIds, list[BadRecord], int]:
     """Cut conversations to ``max_length`` tokens or leave them out; leave out untrained ones.
 
     Returns the conversations that stay, those left out, and how many were cut. ``truncate`` is
@@ -420,7 +402,7 @@ def fit(
         encoded.mask[tokens],
         special,
         encoded.parts[tokens],
-        encoded.merged[np.repeat(stays, [len(one.trained) for one in documents.rendered])],
+        encoded.merged[np.repeat(stays, [len(one.trained) for one in documents.whole])],
     )
     return documents.select(stays), kept, unfit, int((is_cut & stays).sum())
 

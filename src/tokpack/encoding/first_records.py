@@ -19,7 +19,6 @@ from tokpack.sources import (
     DocumentReader,
     Limits,
     Part,
-    PythonRecords,
     WholeRecords,
     as_text,
     batch_with_rows,
@@ -114,10 +113,10 @@ class FirstRecords:
     @functools.cached_property
     def records(self) -> list[Mapping[str, Any]]:
         """The records."""
-        first, rows = self._of_iterable, PythonRecords({}, {}, self._options.with_nulls)
+        first, rows = self._of_iterable, WholeRecords({}, None, self._options.with_nulls)
         if self._source.format != "documents":
             batch = self._first(rows)
-            first = None if batch is None or batch.rows is None else batch.rows.whole
+            first = None if batch is None else batch.first.whole
         if first is None:
             return []
         records: list[Any] = first if isinstance(first, list) else rows.of_rows(first)

@@ -25,7 +25,6 @@ from tokpack.sources import (
     line_base,
     parse,
     read,
-    take,
 )
 from tokpack.tokenizers import DocumentsError, UnencodableError
 
@@ -61,15 +60,14 @@ def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:
     """The batch cut after its first ``limit`` records."""
     if batch.records <= limit:
         return batch
-    read = batch.rows if batch.rows is not None else next(iter(batch.documents.values()))
-    lines = np.concatenate([read.lines, [record.line for record in batch.bad]])
+    read = batch.first.lines
+    lines = np.concatenate([read, [record.line for record in batch.bad]])
     first = np.zeros(len(lines), np.bool_)  # a line may have several records
     first[np.argsort(lines, kind="stable")[:limit]] = True
-    good, is_first = first[: len(read.lines)], first[len(read.lines) :].tolist()
+    good, is_first = first[: len(read)], first[len(read) :].tolist()
     documents = {key: docs.select(good) for key, docs in batch.documents.items()}
-    rows = None if batch.rows is None else take(batch.rows, good)
     bad = list(compress(batch.bad, is_first))
-    return replace(batch, documents=documents, bad=bad, records=limit, rows=rows)
+    return replace(batch, documents=documents, bad=bad, records=limit)
 
 
 def without_records(

@@ -9,7 +9,6 @@ from tokpack.sources.base import (
     Documents,
     Limits,
     Part,
-    Rows,
     Source,
 )
 from tokpack.sources.columns import (
@@ -27,12 +26,10 @@ from tokpack.sources.iterables import ArrowStream, DocumentReader, DocumentSegme
 from tokpack.sources.parts import BLOCK_BYTES, LineStream, line_base, make_parts, parse, read
 from tokpack.sources.records import LineBlock, count_newlines, documents_of, value_at
 from tokpack.sources.rows import (
-    PythonRecords,
     WholeRecords,
     batch_with_rows,
     chosen_columns,
     nested,
-    take,
     types_of,
     widest_type,
 )
@@ -78,8 +75,6 @@ __all__ = [
     "LineBlock",
     "LineStream",
     "Part",
-    "PythonRecords",
-    "Rows",
     "Source",
     "WholeRecords",
     "as_text",
@@ -114,7 +109,6 @@ __all__ = [
     "root_of",
     "saved_files",
     "table_of",
-    "take",
     "text_column",
     "types_of",
     "value_at",

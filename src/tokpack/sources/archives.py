@@ -465,14 +465,13 @@ class _Reading:
         count = len(self._plain)
         if count:
             lines = np.arange(self._line - count, self._line, dtype=np.int64)
-            documents = documents_of(self._plain, lines)
             there = dict.fromkeys(name for values in self._beside for name in values)
-            documents.columns = {
+            columns = {
                 name: of_objects([values.get(name) for values in self._beside])
                 for name in there
                 if name in self._wanted
             }
-            batch = batch_of_texts(self._keys[0], documents)
+            batch = batch_of_texts(self._keys[0], documents_of(self._plain, lines, columns))
             for record in batch.bad:
                 record.reason += _named(self._beside[record.line - self._line])
             batch.text_bytes = self._plain_bytes
@@ -534,9 +533,8 @@ def read_file(
             reason = f"a document of more than {limits.max_document_bytes} bytes"
             batch = only_bad(keys, BadRecord(0, reason, text[:RAW_BYTES_KEPT]))
         else:
-            one = documents_of([text], np.zeros(1, np.int64))
-            if PATH in columns:
-                one.columns[PATH] = of_objects([source.name])
+            path = {PATH: of_objects([source.name])} if PATH in columns else None
+            one = documents_of([text], np.zeros(1, np.int64), path)
             batch = batch_of_texts(keys[0], one)
         batch.bytes_read, batch.text_bytes = stored, length
         yield batch

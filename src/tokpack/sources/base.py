@@ -18,7 +18,7 @@ from tokpack.sources.values import select_values
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 STDIN = "-"
+WHOLE = ""  # in place of a key: records whose texts are still to be made
 PATH = "path"  # the column with the name of the file, or archive member, that is a document
 BOM = b"\xef\xbb\xbf"
 RAW_BYTES_KEPT = 4096  # of a bad record
@@ -43,7 +44,7 @@ class Source:
     secret. ``format`` is one of FORMATS, ``compression`` a key of COMPRESSIONS, ``size`` in stored
     bytes, 0 for a pipe. ``etag`` is the store's name for this content; if known, ``mtime_ns`` is 0.
     ``seen`` is the fingerprint if the whole file was read to find its format, else "". ``memory``
-    is an object in this process, without a path: the ``Rows`` of a table (format ``table``), or a
+    is an object in this process, without a path: ``MemoryRows`` (format ``table``), or a
     ``DocumentReader`` (``documents``), which can be read only once. ``json_path`` is the key,
     ``a.b``, of the array with the records of a JSON file.
     """
@@ -239,13 +240,16 @@ class Documents:
     ``data`` uint8, UTF-8; ``spans`` int64 [n, 2], begin and end of document i in data; ``lines``
     int64 [n], 0-based record number of document i, counted from the first record that was read. The
     arrays may be views of reused memory, valid only until the next batch is taken. ``columns`` are
-    other values of the same records, by name, as in ``sources.values``.
+    other values of the same records, by name, as in ``sources.values``. ``whole`` has the records
+    themselves where texts are still to be made of them, so that all spans are empty: an Arrow
+    RecordBatch, or a list of mappings. Of a conversation it has what a template made of it.
     """
 
     data: npt.NDArray[np.uint8]
     spans: npt.NDArray[np.int64]
     lines: npt.NDArray[np.int64]
     columns: dict[str, Values] = field(default_factory=dict)
+    whole: Any = None
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -258,7 +262,8 @@ class Documents:
     def select(self, chosen: npt.NDArray[np.bool_]) -> Documents:
         """The documents that are ``chosen``, bool [n], with the values of their columns."""
         columns = {name: select_values(one, chosen) for name, one in self.columns.items()}
-        return Documents(self.data, self.spans[chosen], self.lines[chosen], columns)
+        whole = select_values(self.whole, chosen)
+        return Documents(self.data, self.spans[chosen], self.lines[chosen], columns, whole)
 
 
 @dataclass
@@ -286,24 +291,11 @@ class BadRecord:
 
 
 @dataclass
-class Rows:
-    """Records as rows of tables; ``lines`` as in Documents.
-
-    ``whole`` has all columns: an Arrow RecordBatch, or a list of mappings. ``columns`` has those
-    for choosing records. Memory may be reused, as in Documents.
-    """
-
-    columns: Any
-    lines: npt.NDArray[np.int64]
-    whole: Any
-
-
-@dataclass
 class DocumentBatch:
     """The result of one step of reading.
 
     ``documents`` are by key; a record that is bad for one key is left out for all. ``records`` =
-    documents + bad ones. ``rows`` take the place of documents whose texts are still to be made.
+    documents + bad ones. Records whose texts are still to be made are there under WHOLE.
     ``counts`` has other counts, by the names in ``tokpack.counts``. ``lines`` is how far the record
     number advanced, blank lines included. ``bytes_read`` counts stored bytes and ``text_bytes``
     decompressed ones since the last batch; over all parts of a source they add up to about its
@@ -317,9 +309,24 @@ class DocumentBatch:
     lines: int
     bytes_read: int = 0
     text_bytes: int = 0
-    rows: Rows | None = None
     counts: dict[str, int] = field(default_factory=dict)
     table_columns: Sequence[str] | None = None
+
+    @property
+    def first(self) -> Documents:
+        """The documents of the first key, or the records whose texts are still to be made."""
+        return next(iter(self.documents.values()))
+
+    def keep(self, chosen: npt.NDArray[np.bool_], reasons: Mapping[int, str]) -> None:
+        """Keep the records that are ``chosen``, bool [n].
+
+        Of the others those with one of ``reasons``, by index, are bad.
+        """
+        lines = self.first.lines
+        self.bad += [BadRecord(int(lines[i]), reasons[i], b"") for i in sorted(reasons)]
+        self.bad.sort(key=lambda record: record.line)
+        if not chosen.all():
+            self.documents = {key: one.select(chosen) for key, one in self.documents.items()}
 
 
 def _of_size(size: int) -> xxhash.xxh3_128:

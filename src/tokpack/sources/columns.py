@@ -257,7 +257,7 @@ class RowCutter:
         each = max(record_batch.get_total_buffer_size() // max(rows, 1), 1)
         coded = row_weights_before([*filter(_is_coded, record_batch.columns)], rows)
         for first, count, line in _cuts(each * np.arange(rows + 1) + coded, place):
-            yield self._whole.of_table(record_batch.slice(first, count), line, self._name)
+            yield self._whole.of_table(record_batch.slice(first, count), line)
 
 
 def cut_texts(

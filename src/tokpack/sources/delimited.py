@@ -79,7 +79,7 @@ def read_csv_rows(source: Source, limits: Limits, whole: WholeRecords) -> Genera
     for name in names:  # each may be there only once
         _check_once(source, names, name)
     for batch in read_csv(source, names[:1], limits, names):
-        yield with_value_rows(batch, whole, source.name)
+        yield with_value_rows(batch, whole)
 
 
 class _LongRowError(Exception):

@@ -30,7 +30,7 @@ from tokpack.sources.columns import (
 )
 from tokpack.sources.find import HUB_SCHEME, has_magic, matching, no_such
 from tokpack.sources.records import NoKeyError, documents_of, utf8_at, value_at
-from tokpack.sources.rows import TEXT, WholeRecords, batch_with_rows, no_column, take
+from tokpack.sources.rows import TEXT, WholeRecords, batch_with_rows, no_column
 from tokpack.sources.values import (
     ContentHash,
     as_text,
@@ -78,14 +78,13 @@ class DocumentSegment:
         self.batches.append(batch)
         self.records += batch.records
         self.weight += batch.text_bytes + DOCUMENT_BYTES * batch.records
-        content = self._content
-        for key, documents in batch.documents.items():
-            content.add_texts(key, np.diff(documents.spans), documents.data)
-        for documents in islice(batch.documents.values(), 1):
-            for name, values in documents.columns.items():
+        content, whole = self._content, batch.first.whole
+        if whole is None:
+            for key, documents in batch.documents.items():
+                content.add_texts(key, np.diff(documents.spans), documents.data)
+            for name, values in batch.first.columns.items():
                 content.add(f"column {name}", values)
-        whole = batch.rows.whole if batch.rows is not None else []
-        if isinstance(whole, list):
+        if isinstance(whole, list | None):
             content.update("rows", "", b"".join(_texts_of(batch)))
         else:
             for name, values in zip(whole.schema.names, whole.columns, strict=True):
@@ -288,13 +287,11 @@ class _PendingDocuments:
             lines = np.delete(lines, [record.line for record in self._bad])
         for record in self._bad:
             record.line += line
-        documents = {key: documents_of(texts, lines) for key, texts in self._texts.items()}
         columns = {
             name: of_objects(self._values[number :: len(self._columns)])
             for number, name in enumerate(self._columns)
         }
-        for one in documents.values():
-            one.columns = columns
+        documents = {key: documents_of(texts, lines, columns) for key, texts in self._texts.items()}
         return DocumentBatch(documents, self._bad, self._records, self._records, 0, self._bytes)
 
 
@@ -327,17 +324,14 @@ class _GatheredRecords(_PendingDocuments):
 
 def _texts_of(batch: DocumentBatch) -> list[bytes]:
     """The lines of a batch's records in JSON; records that have no JSON form become bad ones."""
-    rows, texts = batch.rows, list[bytes]()
-    if rows is None:
-        return texts
-    kept = np.ones(len(rows.whole), np.bool_)
-    for i, one in enumerate(rows.whole):
+    texts, wrong = list[bytes](), dict[int, str]()
+    kept = np.ones(len(batch.first), np.bool_)
+    for i, one in enumerate(batch.first.whole or ()):
         try:
             texts.append(as_text(one) + b"\n")
         except InputError as error:
-            kept[i] = False
-            batch.bad.append(BadRecord(int(rows.lines[i]), str(error), b""))
-    batch.rows = take(rows, kept)
+            kept[i], wrong[i] = False, str(error)
+    batch.keep(kept, wrong)
     return texts
 
 
@@ -409,9 +403,8 @@ def _compact(batch: DocumentBatch) -> DocumentBatch:
         begin, end = (int(spans[0, 0]), int(spans[-1, 1])) if len(spans) else (0, 0)
         documents.data, documents.spans = data[begin:end], spans - begin
         documents.columns = {name: compact(one) for name, one in documents.columns.items()}
-    if batch.rows is not None and not isinstance(batch.rows.whole, list):
-        rows = batch.rows
-        rows.whole, rows.columns = compact_rows(rows.whole), compact_rows(rows.columns)
+        if not isinstance(documents.whole, list | None):
+            documents.whole = compact_rows(documents.whole)
     return batch
 
 

@@ -114,8 +114,6 @@ def separated(
     at = np.array(numbers, np.int64)
     for documents in again.documents.values():
         documents.lines = at[documents.lines]
-    if again.rows is not None:
-        again.rows.lines = at[again.rows.lines]
     for record in again.bad:
         record.line = int(at[record.line])
     again.lines = batch.lines
@@ -168,11 +166,17 @@ def batch_of_texts(key: str, documents: Documents) -> DocumentBatch:
     return DocumentBatch(without({key: documents}, bad), list(bad.values()), count, count)
 
 
-def documents_of(texts: Sequence[bytes], lines: npt.NDArray[np.int64]) -> Documents:
-    """Documents made of texts and their lines."""
+def documents_of(
+    texts: Sequence[bytes],
+    lines: npt.NDArray[np.int64],
+    columns: dict[str, Values] | None = None,
+    whole: Any = None,
+) -> Documents:
+    """Documents made of texts and their lines, and what Documents have besides."""
     ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
     spans = np.stack([np.concatenate([[0], ends[:-1]])[: len(ends)], ends], axis=1)
-    return Documents(np.frombuffer(b"".join(texts), np.uint8), spans.astype(np.int64), lines)
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    return Documents(data, spans.astype(np.int64), lines, columns or {}, whole)
 
 
 def not_utf8(documents: Documents) -> dict[int, BadRecord]:

@@ -15,7 +15,7 @@ import ujson
 
 from tokpack._core import JsonLines, split_lines
 from tokpack.errors import InputError, UsageError
-from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, Rows
+from tokpack.sources.base import RAW_BYTES_KEPT, WHOLE, BadRecord, DocumentBatch, Documents
 from tokpack.sources.records import (
     JsonLinesParser,
     Parser,
@@ -31,7 +31,6 @@ from tokpack.sources.values import (
     of_table,
     python_values,
     root_of,
-    select_values,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ Records = Sequence[Mapping[str, Any]]
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _SHOWN = 60  # characters of a value in a message
+_NO_TEXT = np.zeros(0, np.uint8)
 
 
 def types_of(records: Iterable[Mapping[str, Any]], names: Sequence[str] | None) -> dict[str, str]:
@@ -144,59 +144,26 @@ TEXT = "text"  # the only column of an input without columns
 class WholeRecords:
     """A request for all columns, as rows, instead of some columns and documents.
 
-    ``types`` are those of JSON keys. Each batch also has the columns ``chosen``, for choosing
-    records, with their types for JSON; ``a.b`` is ``b`` inside ``a``.
+    Each batch also has the columns ``chosen``, for choosing records, with their types for JSON;
+    ``a.b`` is ``b`` inside ``a``. With ``types``, those of JSON keys, rows are Arrow's; without
+    they are Python mappings, as ``json`` reads them. These keep null fields of structs in tables
+    only in the columns ``with_nulls``; None for all columns.
     """
 
-    types: Mapping[str, str]
     chosen: Mapping[str, str]
-
-    def of_records(
-        self, records: Records, lines: npt.NDArray[np.int64]
-    ) -> tuple[Rows, dict[int, str]]:
-        """The rows of JSON records, and errors by index for records that cannot be rows."""
-        whole, bad = json_columns(records, self.types)
-        columns, wrong = json_columns(records, self.chosen)
-        count = len(records)
-        return Rows(_flat(columns, count), lines, _flat(whole, count)), {**wrong, **bad}
-
-    def of_table(self, whole: Any, row: int, name: str) -> DocumentBatch:
-        """A batch of rows of a table ``name``; the first one has the line ``row``.
-
-        InputError if a column for choosing records does not exist.
-        """
-        count = whole.num_rows
-        for one in self.chosen:
-            if not root_of(one, whole.schema):
-                raise no_column(name, one, whole.schema.names)
-        lines = np.arange(row, row + count, dtype=np.int64)
-        chosen = {one: of_table(whole, one) for one in self.chosen}
-        rows = Rows(_flat(chosen, count), lines, whole)
-        return DocumentBatch({}, [], count, count, text_bytes=whole.nbytes, rows=rows)
-
-
-@dataclass(frozen=True)
-class PythonRecords(WholeRecords):
-    """A request like WholeRecords, but with each row as a Python mapping, as ``json`` reads it.
-
-    ``whole`` of the rows is a list of these. ``columns`` is None if records are not chosen. Null
-    fields of structs in tables are kept only in the columns ``with_nulls``; None for all columns.
-    """
-
+    types: Mapping[str, str] | None = None
     with_nulls: frozenset[str] | None = None
 
-    def of_records(
-        self, records: Records, lines: npt.NDArray[np.int64]
-    ) -> tuple[Rows, dict[int, str]]:
-        columns, bad = json_columns(records, self.chosen)
-        chosen = _flat(columns, len(records)) if columns else None
-        return Rows(chosen, lines, list(records)), bad
-
-    def of_table(self, whole: Any, row: int, name: str) -> DocumentBatch:
-        batch = super().of_table(whole, row, name)
-        assert batch.rows is not None
-        batch.rows.whole = self.of_rows(whole)
-        return batch
+    def of_table(self, table: Any, row: int) -> DocumentBatch:
+        """A batch of rows of a table; the first one has the line ``row``."""
+        count, schema = table.num_rows, table.schema
+        lines = np.arange(row, row + count, dtype=np.int64)
+        chosen = {one: of_table(table, one) for one in self.chosen if root_of(one, schema)}
+        whole = table if self.types is not None else self.of_rows(table)
+        rows = Documents(_NO_TEXT, np.zeros((count, 2), np.int64), lines, chosen, whole)
+        return DocumentBatch(
+            {WHOLE: rows}, [], count, count, text_bytes=table.nbytes, table_columns=schema.names
+        )
 
     def of_rows(self, table: Any) -> list[dict[str, Any]]:
         """The rows of a table as mappings."""
@@ -282,9 +249,8 @@ def with_text_rows(batch: DocumentBatch, columns: Columns) -> DocumentBatch:
     """
     if not isinstance(columns, WholeRecords):
         return batch
-    documents = next(iter(batch.documents.values()))
+    documents = batch.first
     arrays = {**documents.columns, TEXT: text_array(documents)}  # a file also has its path
-    batch.documents = {}
     records: Records = _flat(arrays, len(documents)).to_pylist()
     return batch_with_rows(batch, records, documents.lines, columns)
 
@@ -293,24 +259,25 @@ def batch_with_rows(
     batch: DocumentBatch, records: Records, lines: npt.NDArray[np.int64], whole: WholeRecords
 ) -> DocumentBatch:
     """The batch with rows instead of documents; records that cannot be rows become bad ones."""
-    rows, wrong = whole.of_records(records, lines)
-    batch.rows = rows
-    batch.bad += [BadRecord(int(lines[i]), wrong[i], b"") for i in sorted(wrong)]
-    batch.bad.sort(key=lambda record: record.line)
+    columns, wrong = json_columns(records, whole.chosen)
+    rows: Any = list(records)
+    if whole.types is not None:
+        values, errors = json_columns(records, whole.types)
+        rows, wrong = _flat(values, len(rows)), {**wrong, **errors}
+    spans = np.zeros((len(lines), 2), np.int64)
+    batch.documents = {WHOLE: Documents(_NO_TEXT, spans, lines, columns, rows)}
     if wrong:
         good = np.ones(len(lines), np.bool_)
         good[list(wrong)] = False
-        batch.rows = take(rows, good)
+        batch.keep(good, wrong)
     return batch
 
 
-def with_value_rows(batch: DocumentBatch, whole: WholeRecords, name: str) -> DocumentBatch:
-    """The batch of a source ``name`` with its documents' values as rows, instead of documents."""
-    documents = next(iter(batch.documents.values()))
-    table = whole.of_table(_flat(documents.columns, len(documents)), 0, name)
-    batch.documents, batch.rows = {}, table.rows
-    if batch.rows is not None:
-        batch.rows.lines = documents.lines
+def with_value_rows(batch: DocumentBatch, whole: WholeRecords) -> DocumentBatch:
+    """The batch with its documents' values as rows, instead of documents."""
+    documents = batch.first
+    batch.documents = whole.of_table(_flat(documents.columns, len(documents)), 0).documents
+    batch.first.lines = documents.lines
     return batch
 
 
@@ -325,7 +292,7 @@ def chosen_columns(
     import pyarrow
 
     documents = batch.documents
-    first = next(iter(documents.values()))
+    first = batch.first
     columns: dict[str, Any] = {}
     bad: dict[int, str] = {}
     for column in names:
@@ -358,19 +325,6 @@ def text_array(documents: Documents) -> Any:
         )
     texts = [documents.text(index) for index in range(len(spans))]
     return pyarrow.array(texts, pyarrow.large_binary()).cast(pyarrow.large_string())
-
-
-def take(rows: Rows, kept: npt.NDArray[np.bool_]) -> Rows:
-    """The rows that a mask keeps."""
-    if kept.all():
-        return rows
-    columns, whole = rows.columns, rows.whole
-    columns = None if columns is None else select_values(columns, kept)
-    if isinstance(whole, list):
-        whole = [one for one, is_kept in zip(whole, kept.tolist(), strict=True) if is_kept]
-    else:
-        whole = select_values(whole, kept)
-    return Rows(columns, rows.lines[kept], whole)
 
 
 def nested(columns: Any, paths: Sequence[tuple[str, ...]]) -> Any:

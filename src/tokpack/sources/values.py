@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -305,7 +306,12 @@ def _decoded(text: str) -> Any:
 
 
 def select_values(values: Values, chosen: npt.NDArray[np.bool_]) -> Values:
-    """The values of the documents that are ``chosen``, bool [n]; for a RecordBatch its rows."""
+    """The values of the documents that are ``chosen``, bool [n]; for a RecordBatch its rows.
+
+    They may be in a list, or None.
+    """
+    if isinstance(values, list | None):
+        return values and list(compress(values, chosen.tolist()))
     import pyarrow
 
     return values.filter(pyarrow.array(chosen))
