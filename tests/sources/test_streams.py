@@ -8,12 +8,12 @@ import hashlib
 import os
 import random
 import subprocess
-import sys
 import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
+from support import forked
 from support.archives import tar
 from support.sources_twin import (
     COMPRESS,
@@ -158,16 +158,12 @@ except Exception as error:
 @pytest.mark.parametrize("compression", COMPRESS)
 def test_standard_input_can_be_looked_at_first(compression: str) -> None:
     packed = COMPRESS[compression](RAW)
-    run = subprocess.run(
-        [sys.executable, "-c", PIPE_SCRIPT, "-"], input=packed, capture_output=True, check=True
-    )
+    run = forked.run(["-c", PIPE_SCRIPT, "-"], input=packed, capture_output=True, check=True)
     assert run.stdout.decode() == f"<stdin> jsonl {compression} 0  5000\n"
 
 
 def test_standard_input_is_read_once_when_it_is_long() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", PIPE_SCRIPT, "-"], input=RAW * 20, capture_output=True, check=True
-    )
+    run = forked.run(["-c", PIPE_SCRIPT, "-"], input=RAW * 20, capture_output=True, check=True)
     assert run.stdout.decode().splitlines() == [
         "<stdin> jsonl  0  100000",
         "<stdin>: a pipe can be read only once; save it to a file first",
@@ -177,9 +173,7 @@ def test_standard_input_is_read_once_when_it_is_long() -> None:
 def test_named_pipe(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    with subprocess.Popen(
-        [sys.executable, "-c", PIPE_SCRIPT, str(fifo)], stdout=subprocess.PIPE
-    ) as run:
+    with forked.Process(["-c", PIPE_SCRIPT, str(fifo)], stdout=subprocess.PIPE) as run:
         fifo.write_bytes(RAW)
         assert run.stdout is not None
         assert run.stdout.read().decode() == f"{fifo} jsonl  0  5000\n"

@@ -74,14 +74,17 @@ def run(
     timeout: float | None = None,
     check: bool = False,
     capture_output: bool = False,
+    input: Any = None,  # noqa: A002 - as there
     **settings: Any,
 ) -> subprocess.CompletedProcess[Any]:
     """subprocess.run of ``python WORDS``."""
+    if input is not None:
+        settings["stdin"] = subprocess.PIPE
     if capture_output:
         settings |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Process(words, **settings) as process:
         try:
-            out, err = process.communicate(timeout=timeout)
+            out, err = process.communicate(input, timeout=timeout)
         except BaseException:
             process.kill()
             raise
