@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -76,9 +77,16 @@ def test_the_next_run_makes_what_one_run_makes(kind: Kind, stopped: Place) -> No
     expected = files(stopped)
     fingerprint = tokpack.MMapIndexedDataset(stopped.output).fingerprint
     stopped.verify()
+    stopped.encode(**kind.old, limit=5, overwrite=True)
+    old = stopped.folder / "old"
+    old.mkdir()
+    for path in stopped.folder.glob("out*"):
+        shutil.move(path, old)
     renames = [stop_at_rename(done) for done in kind.renames]
     for script in (STOP_AT_END, *renames, STOP_BEHIND_RENAMES):
-        stopped.encode(**kind.old, limit=5, overwrite=True)
+        for path in stopped.folder.glob("out*"):
+            path.unlink()
+        shutil.copytree(old, stopped.folder, dirs_exist_ok=True)
         stopped.stop(script, **kind.options, overwrite=True)
         if script in renames:
             assert not stopped.output.with_suffix(".json").exists()
