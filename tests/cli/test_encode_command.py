@@ -178,7 +178,7 @@ def test_whitespace_vocabulary(tmp_path: Path) -> None:
 def test_vocab_then_encode(corpus: Path, tmp_path: Path, kind: str) -> None:
     name = "vocab.json" if kind == "whitespace" else "tokenizer.json"
     # Training a BPE waits for threads, which a fork does not have.
-    run = tokpack("vocab", corpus, "-o", name, "--size", "300", cwd=tmp_path, fresh=True)
+    run = tokpack("vocab", corpus, "-o", name, "--size", "300", cwd=tmp_path, fresh=kind == "bpe")
     assert run.returncode == 0, run.stderr
     assert run.stdout == f"{name}\n"
     assert f"tokpack encode {corpus} --" in run.stderr

@@ -18,7 +18,7 @@ from tokpack.trainer.config.flags import resolve
 
 LIBAI = ["1", "8", "0", "10.10.0.8", "2", "4", "true", "true", "24", "384"]
 RECORD = """\
-#!{python}
+#!{python} -IS
 import sys
 words = sys.argv[1:]
 open({out!r}, "w").write("\\n".join(words[words.index("tokpack.trainer") + 1:]))

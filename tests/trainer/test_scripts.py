@@ -1,6 +1,6 @@
 """The example scripts as people run them, at toy size: real launchers, real processes, on gloo.
 
-Each runs for ten steps, at a port of its own, and is ended with all its processes if it hangs.
+Each runs for a few steps, at a port of its own, and is ended with all its processes if it hangs.
 """
 
 from __future__ import annotations
