@@ -65,13 +65,13 @@ def test_the_products_of_blocks_are_in_fp8() -> None:
     With ZeRO and tensor ranks too, which gather bf16 weights and sum bf16 results.
     """
     layouts: list[tuple[dict[str, Any], int]] = [({}, 1), ({"zero_stage": 3}, 2), (TP, 2)]
-    runs = [Run({**LLAMA, **FP8, **layout}, n, 8) for layout, n in layouts]
+    runs = [Run({**LLAMA, **FP8, **layout}, n, 5) for layout, n in layouts]
     jobs = [(run.world, emulated, run) for run in runs]
-    plain = (1, train, Run({**LLAMA, "precision": "bf16"}, 1, 8))
+    plain = (1, train, Run({**LLAMA, "precision": "bf16"}, 1, 5))
     bf16, *found = [ranks[0] for ranks in in_processes([plain, *jobs])]
     for one in found:
         assert one["products"] == 2 * 4  # qkv, out, up, down of two blocks
         # Each factor is rounded to 4 significant bits, and errors of a sum have random signs.
         apart = [abs(a - b) / b for a, b in zip(one["loss"], bf16["loss"], strict=True)]
         assert 0 < max(apart) < UNIT["float8"]
-        assert one["loss"][-1] < one["loss"][0] - 0.1
+        assert one["loss"][-1] < one["loss"][0] - 0.1  # of the same batch

@@ -57,10 +57,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int], Layouts, Layouts]] = {
             *((ours(2, **TP), 4), (ours(1, **PP), 4), (ours(3, **PP), 4)),
             *((ours(3, **TP, **RECOMPUTE), 4), ({**SEQUENCE, **PP, **RECOMPUTE}, 4)),
         ],
-        [
-            *((zero(stage), 2) for stage in range(3)),
-            *((zero(1, **TP), 2), (zero(3, **TP), 4)),
-        ],
+        [*((zero(stage), 2) for stage in range(3)), (zero(1, **TP), 2)],
     ),
     "neox, untied": (NEOX, (4, 2), [({}, 1), (TP, 2), (PP, 2), (ours(3), 2)], []),
     "llama, uneven stages": (
@@ -75,6 +72,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int], Layouts, Layouts]] = {
         [({}, 1), (ours(1), 3), (ours(2), 3), (ours(3), 3)],
         [],
     ),
+    "gpt2, gathered over data and tensor ranks": (CLIP, (4, 4), [({}, 1)], [(zero(3, **TP), 4)]),
     "a growing batch": (
         RAMP,
         (6, 4),

@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 
 
 SHORT = ("--train-samples", "160")
+TOLD = """
+import os, runpy
+with open({group!r}, "w") as file:
+    file.write(str(os.getpgrp()))
+runpy.run_module("tokpack", run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -115,10 +121,13 @@ def test_two_processes_stop_at_a_signal_and_go_on_bit_by_bit(
 def test_ctrl_c_saves_and_says_what_goes_on(prefix: str, whole: Path, tmp_path: Path) -> None:
     """As of a terminal, which sends it to the launcher and to all that it started."""
     words = (*FLAGS.split(), *SHORT, "--data-path", prefix, "--save", str(tmp_path / "a run"))
-    command = [sys.executable, "-m", "tokpack", "train", "--nproc", "2", *words]
-    launcher = Popen(command, stderr=PIPE, text=True, start_new_session=True)
+    # A process of warm_python is in a session of its own, and so are the ranks that it starts.
+    group, script = tmp_path / "group", tmp_path / "script.py"
+    script.write_text(TOLD.format(group=str(group)))
+    command = [warm_python() / "python", script, "train", "--nproc", "2", *words]
+    launcher = Popen(command, stderr=PIPE, text=True)
     wait_until(lambda: len(records(tmp_path / "a run")) >= 3)
-    os.killpg(launcher.pid, signal.SIGINT)
+    os.killpg(int(group.read_text()), signal.SIGINT)
     ((code, said),) = finish([launcher])
     assert (code, said.splitlines()[-1]) == (130, "tokpack: interrupted"), said
     assert "stopping after this step; a second Ctrl-C ends at once\n" in said
