@@ -191,7 +191,7 @@ OTHERS = {
     "p.db": (b"SQLite format 3\0" + bytes(84), "a table in a format that is not read"),
     "q.7z": (b"7z\xbc\xaf\x27\x1c\0\x04", "a 7z archive"),
     "r.warc": (b"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: 0\r\n\r\n", "a WARC file"),
-    "s.facts": (b'{\n  "tokpack": {\n    "manifest": 2', "the description of a dataset"),
+    "s.facts": (b'{\n  "tokpack": {\n    "manifest": 2', "the manifest of a dataset"),
 }
 
 

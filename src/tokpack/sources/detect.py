@@ -72,7 +72,7 @@ _KINDS = [
     ),
     (Kind("a file of numpy arrays", _ROWS), rb"\x93NUMPY|" + _ZIP + rb"[\w./-]+\.npy"),
     (
-        Kind("the description of a dataset", "give what the dataset was made from"),
+        Kind("the manifest of a dataset", "give what the dataset was made from"),
         _SPACE + rb"\{\s*\"tokpack\":\s*\{\s*\"manifest\"",
     ),
     (Kind("a file of weights", _NO_TEXT), rb".{5}\0\0\0\{\"|GGUF.\0\0\0"),
