@@ -23,6 +23,7 @@ from tokpack.errors import (
     UsageError,
     WorkerError,
 )
+from tokpack.face import face
 
 if TYPE_CHECKING:
     from tokpack.api import (
@@ -42,12 +43,9 @@ if TYPE_CHECKING:
     from tokpack.dataset.merge import merge
     from tokpack.dataset.split import split
     from tokpack.dataset.verify import verify
-    from tokpack.documents.conservation import compare_with_inputs, verify_sample
-    from tokpack.documents.decontaminate import decontaminate
-    from tokpack.documents.dedup import dedup
-    from tokpack.documents.select import select
+    from tokpack.documents import compare_with_inputs, decontaminate, dedup, select, verify_sample
     from tokpack.encoding import EncodeOptions
-    from tokpack.formats.convert import convert
+    from tokpack.formats.conversion import convert
     from tokpack.samples import BlendedDataset, GPTDataset, SampleIterator, open_blend
     from tokpack.tokenizers import AcceleratedTokenizer, load_tokenizer
 
@@ -103,46 +101,26 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Modules are loaded at their first use, so that ``import tokpack`` takes no time.
-_LAZY = {
-    "AcceleratedTokenizer": "tokpack.tokenizers",
-    "BlendedDataset": "tokpack.samples",
-    "EncodeOptions": "tokpack.encoding",
-    "GPTDataset": "tokpack.samples",
-    "MMapIndexedDataset": "tokpack.dataset",
-    "MMapIndexedDatasetBuilder": "tokpack.dataset",
-    "Manifest": "tokpack.dataset",
-    "SampleIterator": "tokpack.samples",
-    "adopt": "tokpack.dataset.adopt",
-    "commit": "tokpack.api",
-    "compare_with_inputs": "tokpack.documents",
-    "convert": "tokpack.formats",
-    "decontaminate": "tokpack.documents",
-    "dedup": "tokpack.documents",
-    "encode": "tokpack.api",
-    "encode_shard": "tokpack.api",
-    "export": "tokpack.api",
-    "import_model": "tokpack.api",
-    "load_model": "tokpack.api",
-    "load_tokenizer": "tokpack.tokenizers",
-    "merge": "tokpack.dataset.merge",
-    "open_blend": "tokpack.samples",
-    "plan": "tokpack.api",
-    "select": "tokpack.documents",
-    "split": "tokpack.dataset.split",
-    "stats": "tokpack.api",
-    "status": "tokpack.api",
-    "train": "tokpack.api",
-    "verify": "tokpack.dataset.verify",
-    "verify_sample": "tokpack.documents",
-}
+_lazy, _ = face(
+    __name__,
+    {
+        "api": "commit encode encode_shard export import_model load_model plan stats status train",
+        "dataset": "MMapIndexedDataset MMapIndexedDatasetBuilder Manifest",
+        "dataset.adopt": "adopt",
+        "dataset.merge": "merge",
+        "dataset.split": "split",
+        "dataset.verify": "verify",
+        "documents": "compare_with_inputs decontaminate dedup select verify_sample",
+        "encoding": "EncodeOptions",
+        "formats": "convert",
+        "samples": "BlendedDataset GPTDataset SampleIterator open_blend",
+        "tokenizers": "AcceleratedTokenizer load_tokenizer",
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "chat":  # tokpack.chat.render
-        return import_module("tokpack.chat")
-    if name not in _LAZY:
-        raise AttributeError(f"module 'tokpack' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    return import_module("tokpack.chat") if name == "chat" else _lazy(name)
 
 
 def _draw(thing: object) -> str | None:

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from tokpack.keywords import EncodeRequest, PlanRequest
     from tokpack.look import Stats
     from tokpack.progress import Show
-    from tokpack.shards.commit import ShardStatus
-    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards import ShardPlan, ShardStatus
     from tokpack.sources import ArrowStream, Source
     from tokpack.storage import PathLike
     from tokpack.tokenizers import TokenizerFiles
@@ -137,8 +136,7 @@ def plan(
     makes one dataset of all. Raises as ``encode`` does before any work, UsageError for inputs that
     cannot be cut, and OutputError if another plan exists.
     """
-    from tokpack.shards.cut import make_shard_plan
-    from tokpack.shards.plan import save_plan
+    from tokpack.shards import make_shard_plan, save_plan
 
     request, source = _request("plan", inputs, output, {**options, "keys": keys})
     if source is not None:
@@ -165,8 +163,8 @@ def encode_shard(
     manifest for each key. Raises as ``encode`` does, ResumeError if this machine would not make the
     planned bytes, and BusyError if another process makes it on the same disk.
     """
-    from tokpack.shards.cut import encode_shard as run
-    from tokpack.shards.plan import load_plan
+    from tokpack.shards import encode_shard as run
+    from tokpack.shards import load_plan
 
     name, whole = load_plan(prefix)
     more: Any = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
@@ -180,8 +178,7 @@ def status(prefix: PathLike) -> list[ShardStatus]:
 
     InputError if there is no plan, FormatError if it is damaged.
     """
-    from tokpack.shards.commit import survey
-    from tokpack.shards.plan import load_plan
+    from tokpack.shards import load_plan, survey
 
     name, whole = load_plan(prefix)
     return survey(whole, name)
@@ -194,8 +191,8 @@ def commit(prefix: PathLike, *, overwrite: bool = False) -> dict[str, Manifest]:
     have too many bad records, FormatError if one is not as planned, OutputError if another dataset
     with the name exists.
     """
-    from tokpack.shards.commit import commit as run
-    from tokpack.shards.plan import load_plan
+    from tokpack.shards import commit as run
+    from tokpack.shards import load_plan
 
     name, whole = load_plan(prefix)
     return dict(zip(whole.names, run(whole, name, overwrite=overwrite), strict=True))

@@ -10,7 +10,7 @@ import torch
 
 from tokpack.errors import InputError, TokenizerError, UsageError, option
 from tokpack.samples import BlendedDataset, SampleIterator, asked_ahead, open_blend
-from tokpack.samples.blend.plan import plan_of
+from tokpack.samples.blend import plan_of
 from tokpack.tokenizers import load_tokenizer
 
 from .config.data import spec_of_config, vocabulary_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.samples import GPTDataset
-    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.samples.blend import BlendPlan
 
     from .config.config import Config
     from .parallel import Topology

@@ -30,7 +30,7 @@ from tokpack.dataset.results import NewResult, Result
 from tokpack.dataset.verify import verify
 from tokpack.documents import write_view
 from tokpack.errors import FormatError, InputError, UsageError, WorkerError
-from tokpack.look.stats import stats
+from tokpack.look.statistics import stats
 from tokpack.shards.plan import plan_path
 from tokpack.shards.tasks import TaskList
 
@@ -77,7 +77,7 @@ def test_tasks_in_any_order_with_lost_machines_make_the_same_bytes(
 ) -> None:
     """However many pairs wait for a round of comparing, and whether tasks are named or taken."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("tokpack.documents.dedup"), "_ROUND", wait)
+        patch.setattr(import_module("tokpack.documents.deduplication"), "_ROUND", wait)
         patch.setattr(import_module("tokpack.documents.alike"), "_TASK_PAIRS", 5)
         folder = Path(name)
         prefixes = copied(folder, seed, 25)

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from tokpack import _core
-from tokpack.documents.decontaminate import Words
+from tokpack.documents.decontamination import Words
 from tokpack.tokenizers import load_tokenizer, train_bpe
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tokpack.dataset import index_chunks
 from tokpack.dataset.verify import verify
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, TokpackError
-from tokpack.formats.convert import convert
+from tokpack.formats.conversion import convert
 from tokpack.samples.blend.file import load_blend
 from tokpack.sources import discover, make_parts, read
 from tokpack.sources.compression import frame_ends

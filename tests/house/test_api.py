@@ -137,7 +137,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     ),
     "shards plan": ((tokpack.plan,), {}),
     "shards status": ((tokpack.status,), {"all": "all are in the list", "watch": "a loop"}),
-    "shards commit": ((tokpack.commit,), {"data_path": "tokpack.shards.commit.data_path"}),
+    "shards commit": ((tokpack.commit,), {"data_path": "tokpack.shards.data_path"}),
     "verify": (
         (tokpack.verify,),
         {"against": "inputs of compare_with_inputs", "sample": "count of verify_sample"}

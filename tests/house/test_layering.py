@@ -30,6 +30,7 @@ FLOORS = {
     "progress": 1,
     "quantities": 0,
     "wall": 0,
+    "face": 0,
     "apart": 1,
     "storage": 2,
     "sources": 3,

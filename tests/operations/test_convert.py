@@ -21,7 +21,7 @@ from support.indexed_twin import read_plainly, write_plainly
 from tokpack.dataset import Manifest, MMapIndexedDataset
 from tokpack.dataset.merge import merge
 from tokpack.errors import FormatError
-from tokpack.formats.convert import detect
+from tokpack.formats.conversion import detect
 
 
 @settings(max_examples=40, deadline=None)

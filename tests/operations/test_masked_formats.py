@@ -32,7 +32,7 @@ from support.packing_twin import best_fit as best_fit_plainly
 from tokpack import GPTDataset
 from tokpack.dataset import Manifest, MMapIndexedDataset
 from tokpack.errors import FormatError, UsageError
-from tokpack.formats.convert import detect
+from tokpack.formats.conversion import detect
 from tokpack.formats.lists import best_fit
 
 EOD = 60001

@@ -27,7 +27,7 @@ from tokpack.dataset.merge import merge
 from tokpack.dataset.outputs import NewFiles, new_datasets
 from tokpack.dataset.writer import NewDataset
 from tokpack.errors import BusyError, OutputError, UsageError
-from tokpack.formats.convert import convert
+from tokpack.formats.conversion import convert
 
 
 @pytest.mark.promises

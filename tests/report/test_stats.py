@@ -24,7 +24,7 @@ from tokpack.dataset import MMapIndexedDataset, index_chunks
 from tokpack.dataset.format import document_ends
 from tokpack.dataset.sources import SourceShare
 from tokpack.look.facts import source_table
-from tokpack.look.stats import EXAMPLES, count_tokens, stats
+from tokpack.look.statistics import EXAMPLES, count_tokens, stats
 from tokpack.quantities import percent
 from tokpack.storage.disk.durable import replace_file
 
@@ -81,8 +81,8 @@ def test_figures_equal_a_slow_count(
     prefix = write(tmp_path_factory.mktemp("x") / "d", documents)
     expected = twin(documents, EOD)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("tokpack.look.stats"), "CHUNK_BYTES", 4 * chunk)
-        patch.setattr(import_module("tokpack.look.stats"), "_BLOCK", chunk + 1)
+        patch.setattr(import_module("tokpack.look.statistics"), "CHUNK_BYTES", 4 * chunk)
+        patch.setattr(import_module("tokpack.look.statistics"), "_BLOCK", chunk + 1)
         opened = MMapIndexedDataset(prefix)
         ends = document_ends(opened.sizes, opened.doc_idx)
         found, hashes = count_tokens(opened, ends, vocab_size=None, eod=EOD, threads=2)

@@ -20,7 +20,7 @@ from tokpack.dataset import Manifest, Origins
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.shards import drive
-from tokpack.shards.commit import commit, data_path, survey
+from tokpack.shards.committed import commit, data_path, survey
 from tokpack.shards.cut import encode_shard, make_shard_plan
 from tokpack.shards.drive import BUSY, CommandResult
 from tokpack.shards.plan import ShardPlan, plan_path, report_path, save_plan

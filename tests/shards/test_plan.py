@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
-from tokpack.shards.commit import ranges
+from tokpack.shards.committed import ranges
 from tokpack.shards.cut import _shards, check_fits, make_shard_plan
 from tokpack.shards.drive import numbers_of
 from tokpack.shards.plan import ShardPlan, plan_path, prefix_of, save_plan

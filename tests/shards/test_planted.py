@@ -22,7 +22,7 @@ from tokpack.dataset import manifest
 from tokpack.dataset.outputs import NewFiles
 from tokpack.encoding import deliver
 from tokpack.encoding.plan import Plan
-from tokpack.shards import commit, cut, plan, take
+from tokpack.shards import committed, cut, plan, take
 from tokpack.shards.take import Lease
 from tokpack.sources import Source
 from tokpack.storage import outputs
@@ -186,7 +186,7 @@ BUGS: dict[str, Bug] = {
         "others", 100, instead(lambda _: object(), (outputs, "object_of"))
     ),
     "plan and commit replace whatever is there": Bug(
-        "others", 100, instead(_looked_at, (plan, "look"), (commit, "look"))
+        "others", 100, instead(_looked_at, (plan, "look"), (committed, "look"))
     ),
     "409 counts as success": Bug("makers", 1_500, method(World, "_faulty", _conflict)),
     "shards read whatever is there of an input": Bug(
@@ -211,13 +211,13 @@ BUGS: dict[str, Bug] = {
     ),
     "412 counts as success": Bug("whole", 1_500, method(Objects, "put", _there)),
     "nobody looks whether the plan is another by now": Bug(
-        "makers", 300, nothing((cut, "check_current"), (commit, "check_current"))
+        "makers", 300, nothing((cut, "check_current"), (committed, "check_current"))
     ),
     "the commit does not look whether the plan is another by now": Bug(
-        "makers", 300, nothing((commit, "check_current"))
+        "makers", 300, nothing((committed, "check_current"))
     ),
     "shards of a plan that was replaced stay": Bug(
-        "makers", 300, nothing((cut, "remove_replaced"), (commit, "remove_replaced"))
+        "makers", 300, nothing((cut, "remove_replaced"), (committed, "remove_replaced"))
     ),
     "any version is removed": Bug(
         "whole", 1_500, method(Objects, "delete", lambda real, s, url, _=None: real(s, url))
@@ -230,7 +230,7 @@ BUGS: dict[str, Bug] = {
         "strange", 50, method(Plan, "matches", lambda *_: True)
     ),
     "the commit does not look at the sizes of files": Bug(
-        "strange", 50, method(commit, "sizes", lambda *_: [])
+        "strange", 50, method(committed, "sizes", lambda *_: [])
     ),
     "two processes of a machine work in one scratch folder": Bug(
         "whole",

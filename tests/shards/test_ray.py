@@ -16,7 +16,7 @@ import tokpack
 from tokpack.cli.main import main
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import UsageError
-from tokpack.shards.commit import commit, survey
+from tokpack.shards.committed import commit, survey
 from tokpack.shards.cut import make_shard_plan
 from tokpack.shards.drive import ShardRunner
 from tokpack.shards.plan import save_plan

@@ -28,7 +28,7 @@ from tokpack.encoding import EncodeOptions
 from tokpack.encoding.status import LOST_SECONDS, Report
 from tokpack.errors import BusyError, FormatError, InputError, OutputError, WorkerError
 from tokpack.shards import take
-from tokpack.shards.commit import commit, data_path, survey
+from tokpack.shards.committed import commit, data_path, survey
 from tokpack.shards.cut import encode_shard, make_shard_plan
 from tokpack.shards.drive import ShardRunner
 from tokpack.shards.plan import ShardPlan, report_path, save_plan

@@ -19,8 +19,8 @@ from tokpack.dataset import Manifest
 from tokpack.dataset.verify import verify
 from tokpack.encoding import EncodeOptions, status
 from tokpack.errors import OutputError, StoreError, UsageError
-from tokpack.shards import commit as shards_commit
-from tokpack.shards.commit import commit, survey
+from tokpack.shards import committed
+from tokpack.shards.committed import commit, survey
 from tokpack.shards.cut import check_fits, encode_shard, make_shard_plan
 from tokpack.shards.plan import ShardPlan, save_plan
 from tokpack.sources import parts
@@ -149,7 +149,7 @@ def test_many_shards_are_looked_at_by_few_requests(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(shards_commit, "_MOST_READ", 4)
+    monkeypatch.setattr(committed, "_MOST_READ", 4)
     monkeypatch.setattr(parts, "_SMALL_GROUP", 0)
     prefix = f"s3://texts/{tmp_path.name}/many"
     text = b'{"text": "a b"}\n'
@@ -178,7 +178,7 @@ def test_many_shards_are_looked_at_by_few_requests(
         shards = survey(plan, prefix, shards)
     monkeypatch.setattr(shards_status, "_WATCH_SECONDS", 0.0)
     looks = iter([shards, [replace(one, state="done") for one in shards]])
-    monkeypatch.setattr(shards_commit, "survey", lambda *_: next(looks))
+    monkeypatch.setattr(committed, "survey", lambda *_: next(looks))
     assert main(["shards", "status", prefix, "--watch"]) == 0
     said = capsys.readouterr().out
     assert f"1 failed, 1 done, {plan.shards - 2} running" in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tokpack.formats.convert import ConvertResult, convert
+from tokpack.formats.conversion import ConvertResult, convert
 
 
 def run(name: object, output: object, /, **options: Any) -> ConvertResult:

@@ -30,7 +30,7 @@ from tokpack.encoding.setup import load_setup
 from tokpack.errors import BusyError, TokpackError
 from tokpack.progress import Progress
 from tokpack.shards import cut
-from tokpack.shards.commit import commit
+from tokpack.shards.committed import commit
 from tokpack.shards.drive import BUSY, CommandResult
 from tokpack.shards.plan import ShardPlan, save_plan
 from tokpack.shards.take import free_shards

@@ -38,7 +38,7 @@ from support.simulated_round import EVIL, Round, Scenario, Step
 from tokpack.dataset import MMapIndexedDataset
 from tokpack.dataset.verify import verify
 from tokpack.shards import cut
-from tokpack.shards.commit import survey
+from tokpack.shards.committed import survey
 from tokpack.shards.drive import ShardRunner
 from tokpack.shards.plan import ShardPlan, save_plan
 

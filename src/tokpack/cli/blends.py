@@ -14,10 +14,8 @@ from tokpack.storage.disk import parse_json, read_whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.samples.blend.open import CachedIndex
-    from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.samples.blend.spec import BlendSpec
-    from tokpack.samples.megatron.cache_files import IndexFiles
+    from tokpack.samples.blend import BlendPlan, BlendSpec, CachedIndex
+    from tokpack.samples.megatron import IndexFiles
 
 
 # ``tokpack blend --cache`` and ``--megatron-cache``: what a blend needs, built before a job.
@@ -62,7 +60,7 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 
 def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
     """The spec with 0 samples where a program's order needs their number, and notes about that."""
-    from tokpack.samples.orders.rules import rules_of
+    from tokpack.samples.orders import rules_of
 
     parts = {"valid_samples": "validation", "test_samples": "test"}
     weighted = all(entry.weight is not None for entry in spec.datasets)
@@ -79,7 +77,7 @@ def build(plan: BlendPlan, arguments: argparse.Namespace) -> list[Any]:
     """Build what is requested. Returns CachedIndex or IndexFiles objects. Raises as those functions
     do.
     """
-    from tokpack.samples.blend.open import index_files, prebuild
+    from tokpack.samples.blend import index_files, prebuild
 
     if arguments.cache:
         return list(prebuild(plan, arguments.cache))
@@ -110,7 +108,7 @@ def print_files(files: Sequence[Any], arguments: argparse.Namespace) -> None:
 
 
 def _cached_row(one: CachedIndex) -> list[str]:
-    from tokpack.samples.orders.rules import rules_of
+    from tokpack.samples.orders import rules_of
 
     size = seconds = ""
     where = "nothing is needed" if rules_of(one.order).endless else "not saved: made when opened"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tokpack.look import CrossDuplicates, Stats
     from tokpack.look.facts import Table
-    from tokpack.samples.blend.plan import BlendPlan, Mixture
+    from tokpack.samples.blend import BlendPlan, Mixture
 
 _MOST_BAR, _LEAST_BAR = 40, 6  # columns
 _LEAST_TEXT, _FACT = 8, 18  # columns

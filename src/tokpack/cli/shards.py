@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     from tokpack.dataset.results import RunTasks, Task
     from tokpack.encoding import EncodeOptions, RunStatus
     from tokpack.progress import Show
-    from tokpack.shards.commit import ShardStatus
-    from tokpack.shards.drive import ShardEngine
-    from tokpack.shards.plan import ShardPlan, Work
-    from tokpack.shards.tasks import TaskList
+    from tokpack.shards import ShardEngine, ShardPlan, ShardStatus, TaskList, Work
 
 T = TypeVar("T")
 (SIZE,) = flags(
@@ -75,8 +72,7 @@ _BESIDE_A_PLAN = frozenset(
 
 def encode(arguments: argparse.Namespace, page: Page) -> int:
     """Make the shards of ``encode --plan``, one after the other."""
-    from tokpack.shards.cut import encode_shard
-    from tokpack.shards.plan import load_plan
+    from tokpack.shards import encode_shard, load_plan
 
     if not (arguments.plan and arguments.shard):
         raise UsageError("--plan PREFIX and --shard N belong together")
@@ -114,8 +110,7 @@ def each_made(
     Yields the number of each, what ``make`` returned, and its progress.
     """
     from tokpack.encoding import may_pass
-    from tokpack.shards.drive import numbers_of
-    from tokpack.shards.take import free_shards
+    from tokpack.shards import free_shards, numbers_of
 
     takes = which == "next"
     named = [] if takes else numbers_of(which, plan.shards)
@@ -140,7 +135,7 @@ def each_made(
 def _outcome_is_told() -> Iterator[None]:
     """Tell the caller by the exit code whether another try may succeed."""
     from tokpack.encoding import may_pass
-    from tokpack.shards.drive import BUSY
+    from tokpack.shards import BUSY
 
     try:
         yield
@@ -169,9 +164,7 @@ def check_engine(arguments: argparse.Namespace) -> None:
 
 def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) -> int:
     """Run ``encode --engine``: plan, make the shards by tasks, commit."""
-    from tokpack.shards.commit import commit
-    from tokpack.shards.cut import check_fits, make_shard_plan
-    from tokpack.shards.plan import save_plan
+    from tokpack.shards import check_fits, commit, make_shard_plan, save_plan
 
     if arguments.files:
         raise UsageError("--files is for one machine: here each shard is one, of --shard-size")
@@ -203,16 +196,16 @@ def _engine(
     """The engine of ``--engine``, the flags of its tasks, and, for tasks that take shards, how many
     machines there are, with how much disk; else 0.
     """
-    from tokpack.shards.plan import plan_folder
+    from tokpack.shards import plan_folder
 
     with redirect_stdout(sys.stderr):  # since Ray prints what happens to nodes
         if arguments.engine == "ray":
-            from tokpack.shards.ray_engine import RayEngine
+            from tokpack.shards import RayEngine
 
             with closing(RayEngine(arguments.ray_address, cpus)) as ray:
                 yield ray, ["--quiet", "--workers", str(ray.cpus)], 0, 0
             return
-        from tokpack.shards.slurm_engine import SlurmEngine
+        from tokpack.shards import SlurmEngine
 
         here = os.path.abspath(os.path.basename(prefix)) if is_url(prefix) else prefix
         # By its name a later command finds the job.
@@ -232,7 +225,7 @@ def _drive(
     show: Show,
 ) -> None:
     """Make all shards on an engine."""
-    from tokpack.shards.drive import ShardRunner
+    from tokpack.shards import ShardRunner
 
     try:
         ShardRunner(plan, prefix, engine, more, takers=takers, show=show, say=terminal.note).run()
@@ -258,7 +251,7 @@ def tasks_of(arguments: argparse.Namespace, beside: str, report: Show) -> RunTas
 
     def run(kind: str, tasks: Sequence[Task]) -> None:
         from tokpack.dataset.results import everywhere
-        from tokpack.shards.tasks import run_tasks
+        from tokpack.shards import run_tasks
 
         run_tasks(everywhere(beside), kind, tasks, drive)
 
@@ -300,7 +293,7 @@ def plan_facts(plan: ShardPlan, prefix: str) -> dict[str, Any]:
 
 def status_facts(plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus]) -> dict[str, Any]:
     """The progress of a plan, for programs."""
-    from tokpack.shards.commit import missing
+    from tokpack.shards import missing
 
     return {
         **plan_facts(plan, prefix),
@@ -404,7 +397,7 @@ def show_status(
 ) -> None:
     """Print the progress of a plan: counts, the shards that need attention, the next command."""
     from tokpack.dataset import manifest_path
-    from tokpack.shards.commit import missing, ranges
+    from tokpack.shards import missing, ranges
     from tokpack.storage import exists
 
     counts = ", ".join(f"{count:,} {state}" for state, count in _counts(statuses).items())

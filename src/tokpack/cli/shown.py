@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokpack.dataset.overview import Overview
     from tokpack.encoding import EncodeOptions
     from tokpack.progress import Progress
-    from tokpack.samples.blend.plan import BlendPlan, Portion
+    from tokpack.samples.blend import BlendPlan, Portion
     from tokpack.samples.look import SamplePiece, SampleView
     from tokpack.trainer.checkpoints.history import RunHistory
     from tokpack.trainer.config.schedule import Step

@@ -9,10 +9,10 @@ from tokpack.documents.conservation import (
     compare_with_inputs,
     verify_sample,
 )
-from tokpack.documents.decontaminate import Decontamination, decontaminate, phrases_task
-from tokpack.documents.dedup import DedupReport, dedup
+from tokpack.documents.decontamination import Decontamination, decontaminate, phrases_task
+from tokpack.documents.deduplication import DedupReport, dedup
 from tokpack.documents.keys import keys_task
-from tokpack.documents.select import select
+from tokpack.documents.selection import documents_where, select
 from tokpack.documents.write import write_view
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "compare_with_inputs",
     "decontaminate",
     "dedup",
+    "documents_where",
     "keys_task",
     "phrases_task",
     "select",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokpack.encoding.options import EncodeOptions as EncodeOptions
 from tokpack.encoding.options import megatron_names as megatron_names
 from tokpack.encoding.options import worker_count as worker_count
+from tokpack.face import face
 
 if TYPE_CHECKING:
     from tokpack.encoding.choose import importable_name as importable_name
@@ -42,45 +42,22 @@ if TYPE_CHECKING:
     from tokpack.encoding.status import parse_report as parse_report
     from tokpack.encoding.status import run_status as run_status
 
-# The options alone are light, and the command line needs them; the rest is loaded when it is asked
-# for.
-_MODULES = {
-    "BEAT_SECONDS": "status",
-    "LOCAL_BEAT_SECONDS": "status",
-    "LOST_SECONDS": "status",
-    "MAX_PART_BYTES": "plan",
-    "MIN_PART_BYTES": "plan",
-    "REJECTS_KIND": "publish",
-    "UNFINISHED_SUFFIX": "folder",
-    "Plan": "plan",
-    "PlannedRun": "plan",
-    "Report": "status",
-    "RunReporter": "status",
-    "RunStatus": "status",
-    "TokenizerSetup": "setup",
-    "begun_prefix": "status",
-    "check_budget": "resume",
-    "columns_in_process": "columns",
-    "deciding_options": "plan",
-    "described": "setup",
-    "encode": "run",
-    "encode_planned": "run",
-    "ends_on_sigterm": "run",
-    "finished": "status",
-    "first_batches": "part",
-    "importable_name": "choose",
-    "load_setup": "setup",
-    "may_pass": "status",
-    "parse_report": "status",
-    "prepare": "plan",
-    "rejects_path": "publish",
-    "run_status": "status",
-    "without_records": "part",
-}
-__all__ = list(_MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+# The command line needs only the options, which load fast.
+__getattr__, __all__ = face(
+    __name__,
+    {
+        "choose": "importable_name",
+        "columns": "columns_in_process",
+        "folder": "UNFINISHED_SUFFIX",
+        "part": "first_batches without_records",
+        "plan": "MAX_PART_BYTES MIN_PART_BYTES Plan PlannedRun deciding_options prepare",
+        "publish": "REJECTS_KIND rejects_path",
+        "resume": "check_budget",
+        "run": "encode encode_planned ends_on_sigterm",
+        "setup": "TokenizerSetup described load_setup",
+        "status": (
+            "BEAT_SECONDS LOCAL_BEAT_SECONDS LOST_SECONDS Report RunReporter RunStatus "
+            "begun_prefix finished may_pass parse_report run_status"
+        ),
+    },
+)

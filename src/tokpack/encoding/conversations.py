@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.apart import Limits, apart
-from tokpack.chat import ChatOptions, ConversationError
-from tokpack.chat.records import NO_NUMBER, detect, number_of, pairs_in
-from tokpack.chat.rendered import OUTSIDE, utf8
-from tokpack.chat.renderer import Renderer
-from tokpack.chat.template import ChatTemplate, load_template
+from tokpack.chat import (
+    NO_NUMBER,
+    OUTSIDE,
+    ChatOptions,
+    ChatTemplate,
+    ConversationError,
+    Renderer,
+    detect,
+    load_template,
+    number_of,
+    pairs_in,
+    utf8,
+)
 from tokpack.dataset.manifest import ROLES
 from tokpack.display import brief
 from tokpack.encoding.makers import SAID_COLUMNS, EncodedDocuments

@@ -11,8 +11,7 @@ from functools import cached_property
 from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from tokpack.chat import ChatOptions
-from tokpack.chat.rendered import NO_VARIABLES, PAIRS, Rewriting, ToolArguments, Truncate
+from tokpack.chat import NO_VARIABLES, PAIRS, ChatOptions, Rewriting, ToolArguments, Truncate
 from tokpack.display import brief
 from tokpack.errors import UsageError, option
 from tokpack.input_formats import FORMATS

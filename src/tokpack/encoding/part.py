@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.chat.rendered import LISTS
+from tokpack.chat import LISTS
 from tokpack.counts import OF_RECORDS
 from tokpack.encoding.kept import pack
 from tokpack.encoding.makers import SAID_COLUMNS, SentenceMaker, TextMaker

@@ -1,5 +1,5 @@
 """Token ids in formats of other programs: read, write, convert."""
 
-from tokpack.formats.convert import ConvertResult, convert
+from tokpack.formats.conversion import ConvertResult, convert
 
 __all__ = ["ConvertResult", "convert"]

@@ -1,7 +1,7 @@
 """Figures and plots of datasets and tokenizers, for terminals and pages."""
 
 from tokpack.look.page import PAGE_KIND, page
-from tokpack.look.stats import (
+from tokpack.look.statistics import (
     CrossDuplicates,
     DuplicateFinder,
     Stats,

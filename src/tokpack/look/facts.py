@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokpack.dataset import MMapIndexedDataset
-    from tokpack.look.stats import Stats
+    from tokpack.look.statistics import Stats
 
 _UNKNOWN = "not known"
 _NAME = 120  # characters of a name

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from tokpack.dataset.overview import LengthStats
     from tokpack.look.facts import Table
     from tokpack.look.plots import Curve
-    from tokpack.look.stats import Stats
+    from tokpack.look.statistics import Stats
     from tokpack.samples import BlendedDataset, GPTDataset
-    from tokpack.samples.blend.plan import BlendPlan, Mixture
+    from tokpack.samples.blend import BlendPlan, Mixture
 
 _HEAD = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -230,7 +230,7 @@ def blend_figures(mixture: Mixture, named: Callable[[str], object] = str) -> Htm
 
 def _first_ends(mixture: Mixture) -> list[int | None]:
     """The sample at which each dataset begins its second epoch; None if it does not."""
-    from tokpack.samples.blend.blended import blend_order  # needed only for blends
+    from tokpack.samples.blend import blend_order  # needed only for blends
 
     size, order = mixture.samples, blend_order(mixture.phases)
     lengths = [mixture.epoch_samples(portion) for portion in mixture.portions]
@@ -259,10 +259,9 @@ _NOTEBOOK = """
 def notebook(thing: object) -> str | None:
     """Stats, a manifest, a dataset, samples or a blend as HTML, or None if it cannot be drawn."""
     from tokpack.dataset import Manifest, MMapIndexedDataset
-    from tokpack.look.stats import Stats
+    from tokpack.look.statistics import Stats
     from tokpack.samples import BlendedDataset, GPTDataset
-    from tokpack.samples.blend.open import Blends
-    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.samples.blend import BlendPlan, Blends
 
     kinds: dict[type, Callable[[Any], Html]] = {
         Stats: _stats_in_brief,

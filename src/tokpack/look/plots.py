@@ -15,8 +15,8 @@ from tokpack.quantities import count_text
 
 if TYPE_CHECKING:
     from tokpack.dataset.overview import Bin, LengthStats
-    from tokpack.look.stats import Stats
-    from tokpack.samples.blend.blended import Phase
+    from tokpack.look.statistics import Stats
+    from tokpack.samples.blend import Phase
 
 
 _EMPTY = ("br", "input", "link", "meta")  # elements without an end

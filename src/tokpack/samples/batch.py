@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch.utils.data import Dataset as TorchDataset
 
-    from tokpack.samples.orders.rows import Counts, Numbers, Rows
+    from tokpack.samples.orders import Counts, Numbers, Rows
     from tokpack.samples.settings import Settings
 
 _INT32, _INT64, _FLOAT32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32)

@@ -22,7 +22,7 @@ from tokpack.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tokpack.samples.orders.rows import Counts, Numbers, Rows
+    from tokpack.samples.orders import Counts, Numbers, Rows
     from tokpack.tokenizers import Encoder, Tokenizer
 
     Ids = npt.NDArray[np.int64]

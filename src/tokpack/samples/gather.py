@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tokpack.dataset import MMapIndexedDataset, Shard
     from tokpack.dataset.mapped import Tokens
-    from tokpack.samples.orders.rows import Counts, Rows
+    from tokpack.samples.orders import Counts, Rows
     from tokpack.storage import StoredObject
 
     Cell = tuple[StoredObject, int, int]  # bytes [begin, end) of a .bin, one file in the cache

@@ -18,7 +18,7 @@ from tokpack.samples.batch import Assembler, Batch, SampleDataset, first_places
 from tokpack.samples.cache import identify
 from tokpack.samples.fim import FillInTheMiddle
 from tokpack.samples.gather import Gatherer
-from tokpack.samples.orders.by_name import make_order
+from tokpack.samples.orders import make_order
 from tokpack.samples.settings import Settings
 from tokpack.samples.tracks import LossTracks
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from tokpack.keywords import SampleOptions
     from tokpack.samples.batch import Sample
     from tokpack.samples.cache import CacheEntry
-    from tokpack.samples.orders.packing import PackingStats
-    from tokpack.samples.orders.rows import Numbers, Rows
+    from tokpack.samples.orders import Numbers, PackingStats, Rows
     from tokpack.samples.settings import Range
 
 _log = logging.getLogger(__name__)

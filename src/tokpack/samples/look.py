@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokpack.samples.blend.blended import BlendedDataset
+from tokpack.samples.blend import BlendedDataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

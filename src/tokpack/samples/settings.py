@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
 from tokpack.option import check_options, in_group
-from tokpack.samples.orders.rules import (
+from tokpack.samples.orders import (
     ORDERS,
     PACKINGS,
     OrderName,

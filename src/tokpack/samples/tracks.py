@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokpack.samples.batch import Batch
-    from tokpack.samples.orders.rows import Counts, Rows
+    from tokpack.samples.orders import Counts, Rows
 
 _CHUNK = 1 << 20
 _PROBE = 1 << 16  # values that are read at each of three places

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 from tokpack import machine
 from tokpack.errors import UsageError, WorkerError, option
 from tokpack.progress import Progress
-from tokpack.shards.commit import survey
+from tokpack.shards.committed import survey
 from tokpack.shards.plan import report_path
 from tokpack.storage import is_url, storage_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tokpack.progress import Show
-    from tokpack.shards.commit import ShardStatus
+    from tokpack.shards.committed import ShardStatus
     from tokpack.shards.plan import Work
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack import machine
 from tokpack.encoding import BEAT_SECONDS, LOCAL_BEAT_SECONDS, LOST_SECONDS, parse_report
 from tokpack.errors import BusyError, WorkerError
-from tokpack.shards.commit import ranges, survey
+from tokpack.shards.committed import ranges, survey
 from tokpack.shards.drive import failed_of, failures
 from tokpack.shards.plan import check_current, report_path
 from tokpack.storage import StoredObject, is_url, shown, small_files, storage_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokpack.encoding import Report
-    from tokpack.shards.commit import ShardStatus
+    from tokpack.shards.committed import ShardStatus
     from tokpack.shards.plan import Work
     from tokpack.storage import ListedFile, Version
 

@@ -16,9 +16,7 @@ from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.look.page import is_page
 from tokpack.quantities import counted
 from tokpack.samples import fingerprint_of
-from tokpack.samples.blend.file import entries, is_blend_file
-from tokpack.samples.blend.open import open_blend
-from tokpack.samples.blend.plan import plan_of
+from tokpack.samples.blend import entries, is_blend_file, open_blend, plan_of
 from tokpack.storage import is_url, joined
 from tokpack.storage.disk import (
     MAX_COUNT,
@@ -40,8 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokpack.samples import BlendedDataset, GPTDataset
-    from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.samples.blend.spec import BlendSpec
+    from tokpack.samples.blend import BlendPlan, BlendSpec
 
     from ..config.schedule import Step
 

@@ -6,14 +6,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
-from tokpack.samples.blend.file import entries, read_words
-from tokpack.samples.orders.rules import rules_of
+from tokpack.samples.blend import entries, read_words
+from tokpack.samples.orders import rules_of
 from tokpack.tokenizers import count_ids
 
 from .names import BLEND
 
 if TYPE_CHECKING:
-    from tokpack.samples.blend.spec import BlendSpec
+    from tokpack.samples.blend import BlendSpec
 
     from .config import Config
 

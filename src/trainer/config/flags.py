@@ -326,7 +326,7 @@ def _with_blend(
     """
     named = of_files | of_flags
     words = [w for n in ("data_path", "train_data_path") if n in named for w in named[n].value]
-    from tokpack.samples.blend.file import is_blend_file, read_values
+    from tokpack.samples.blend import is_blend_file, read_values
 
     if len(words) != 1 or not is_blend_file(words[0]):
         return named

@@ -18,12 +18,11 @@ from tokpack.cli.parser import (
     positive,
 )
 from tokpack.errors import UsageError
-from tokpack.samples.blend.spec import OPTIONS
+from tokpack.samples.blend import OPTIONS
 
 if TYPE_CHECKING:
     from tokpack.look import CrossDuplicates
-    from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.samples.blend.spec import Entries
+    from tokpack.samples.blend import BlendPlan, Entries
 
 MAX_EPOCHS = 4.0
 _MOST_WARNINGS = 20
@@ -136,8 +135,7 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack blend``."""
-    from tokpack.samples.blend.file import check_saved, is_blend_file, read_words, save_blend
-    from tokpack.samples.blend.plan import plan_of
+    from tokpack.samples.blend import check_saved, is_blend_file, plan_of, read_words, save_blend
 
     if arguments.output and not is_blend_file(arguments.output):
         raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it such as blend.yaml")
@@ -159,7 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
         save_blend(plan, arguments.output, overwrite=arguments.overwrite, inputs=inputs)
     shared = _shared(plan, arguments) if arguments.duplicates else {}
     if arguments.json:
-        from tokpack.samples.blend.plan import as_json
+        from tokpack.samples.blend import as_json
 
         values = as_json(plan, arguments.max_epochs, flag_names(*PAGE.groups))
         if arguments.show:
@@ -192,7 +190,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _capped(plan: BlendPlan, arguments: argparse.Namespace) -> BlendPlan:
     """The plan with --cap-epochs; says whose weights were lowered."""
-    from tokpack.samples.blend.plan import cap_epochs
+    from tokpack.samples.blend import cap_epochs
 
     capped = cap_epochs(plan, arguments.cap_epochs)
     for before, after in zip(plan.train.usage, capped.train.usage, strict=True):
@@ -230,7 +228,7 @@ def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given as flags."""
-    from tokpack.samples.blend.file import entries
+    from tokpack.samples.blend import entries
 
     # --valid is read below, and --cache says what to build, not what the blend is.
     names = {*OPTIONS} & {*vars(arguments)} - {"valid", "cache"}

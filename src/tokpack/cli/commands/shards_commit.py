@@ -40,8 +40,7 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack shards commit``."""
-    from tokpack.shards.commit import commit, data_path, write_data_path
-    from tokpack.shards.plan import load_plan
+    from tokpack.shards import commit, data_path, load_plan, write_data_path
 
     prefix, plan = load_plan(arguments.inputs[0])
     manifests = commit(plan, prefix, overwrite=arguments.overwrite)

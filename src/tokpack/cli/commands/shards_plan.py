@@ -45,8 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     options, notes = resolve(arguments)
     for line in notes:
         terminal.note(line)
-    from tokpack.shards.cut import make_shard_plan
-    from tokpack.shards.plan import save_plan
+    from tokpack.shards import make_shard_plan, save_plan
 
     plan = make_shard_plan(options, arguments.shard_size)
     plan = save_plan(plan, options.output, overwrite=arguments.overwrite)

@@ -13,7 +13,7 @@ from tokpack.storage import exists, is_url
 if TYPE_CHECKING:
     import argparse
 
-    from tokpack.shards.commit import ShardStatus
+    from tokpack.shards import ShardStatus
 
 _WATCH_SECONDS = 10.0
 
@@ -47,8 +47,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack shards status``."""
     from tokpack.encoding import finished, run_status
-    from tokpack.shards.commit import survey
-    from tokpack.shards.plan import ShardPlan, plan_path, prefix_of
+    from tokpack.shards import ShardPlan, plan_path, prefix_of, survey
 
     (name,) = arguments.inputs
     prefix = prefix_of(name)

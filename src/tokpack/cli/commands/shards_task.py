@@ -45,7 +45,7 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack shards task``."""
-    from tokpack.shards.tasks import TaskList, make_result
+    from tokpack.shards import TaskList, make_result
 
     (prefix,) = arguments.inputs
     work = TaskList.load(prefix)

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from tokpack.encoding import Report, RunStatus
     from tokpack.look.pages.items import EncodeItem
     from tokpack.look.pages.site import Pages, Query
-    from tokpack.shards.commit import ShardStatus
-    from tokpack.shards.plan import ShardPlan
+    from tokpack.shards import ShardPlan, ShardStatus
 
 LISTED = 50  # shards or inputs of a page
 REFRESH_SECONDS = 5

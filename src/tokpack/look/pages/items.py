@@ -23,11 +23,8 @@ from tokpack.errors import InputError, TokpackError, UsageError, worded
 from tokpack.look import Stats, stats
 from tokpack.look.facts import tokenizer_name
 from tokpack.look.pages.run_pages import RunPoints
-from tokpack.samples.blend.datasets import find_prefix
-from tokpack.samples.blend.file import is_blend_file, read_words
-from tokpack.samples.blend.plan import plan_of
-from tokpack.shards.commit import survey
-from tokpack.shards.plan import ShardPlan, plan_path, prefix_of
+from tokpack.samples.blend import find_prefix, is_blend_file, plan_of, read_words
+from tokpack.shards import ShardPlan, plan_path, prefix_of, survey
 from tokpack.storage import is_url
 from tokpack.storage.disk import did_you_mean
 from tokpack.wall import entry_point
@@ -38,8 +35,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.encoding import RunStatus
-    from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.shards.commit import ShardStatus
+    from tokpack.samples.blend import BlendPlan
+    from tokpack.shards import ShardStatus
     from tokpack.tokenizers import TokenizerFiles
     from tokpack.trainer.checkpoints.history import RunHistory, RunLog, Samples
 
@@ -75,13 +72,10 @@ class Listing:
         return self._chosen(where) if where else range(self._dataset.documents)
 
     def _evaluate(self, where: str) -> npt.NDArray[Any]:
-        from tokpack.documents.base import Base  # needed only for filters
-        from tokpack.documents.expressions import SelectRequest, evaluate
+        from tokpack.documents import documents_where  # needed only for filters
 
-        base, count = Base([self._dataset]), self._dataset.documents
-        chosen = evaluate(SelectRequest(where, None, (), ()), base).chosen
-        numbers = np.flatnonzero(chosen[base.numbers(0, np.arange(count))])
-        return numbers.astype(selection_dtype(count))
+        numbers = documents_where(self._dataset, where)
+        return numbers.astype(selection_dtype(self._dataset.documents))
 
     def _sort(self, where: str, sort: str) -> npt.NDArray[Any]:
         column, descending = sort.removeprefix("-"), sort.startswith("-")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tokpack.look.pages.items import BlendItem, DatasetItem, RunItem
     from tokpack.look.pages.site import Pages, Query
-    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.samples.blend import BlendPlan
     from tokpack.samples.look import SamplePiece, SampleView
     from tokpack.trainer.checkpoints.history import RunHistory
     from tokpack.trainer.config.schedule import Step

@@ -19,16 +19,15 @@ from tokpack.errors import UsageError, option
 from tokpack.samples.batch import SampleDataset
 from tokpack.samples.blend.spec import check_schedule, check_weights
 from tokpack.samples.cache import identify
-from tokpack.samples.megatron.orders import megatron_blend
-from tokpack.samples.orders.rules import rules_of
+from tokpack.samples.megatron import megatron_blend
+from tokpack.samples.orders import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokpack.samples.batch import Batch, Sample
     from tokpack.samples.gpt import GPTDataset
-    from tokpack.samples.orders.rows import Numbers
-    from tokpack.samples.orders.rules import OrderName
+    from tokpack.samples.orders import Numbers, OrderName
 
 
 class Phase(NamedTuple):

@@ -15,8 +15,7 @@ from tokpack.samples.blend.file import parse_blend, read_blend
 from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.blend.spec import takes_settings
 from tokpack.samples.gpt import GPTDataset
-from tokpack.samples.megatron.cache_files import IndexRequest, write_index_files
-from tokpack.samples.megatron.orders import blend_request
+from tokpack.samples.megatron import IndexRequest, blend_request, write_index_files
 from tokpack.samples.settings import SampleSettings
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
     from tokpack.keywords import BlendOptions
     from tokpack.samples.blend.plan import Mixture, Portion
-    from tokpack.samples.megatron.cache_files import IndexFiles
-    from tokpack.samples.orders.rules import OrderName
+    from tokpack.samples.megatron import IndexFiles
+    from tokpack.samples.orders import OrderName
 
 
 Samples = GPTDataset | BlendedDataset

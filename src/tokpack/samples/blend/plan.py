@@ -25,7 +25,7 @@ from tokpack.samples.blend.datasets import (
     unchecked,
 )
 from tokpack.samples.blend.spec import BlendSpec, Entry, check_spec, plain_option, takes_settings
-from tokpack.samples.orders.packing import pairs_in
+from tokpack.samples.orders import pairs_in
 from tokpack.samples.settings import PARTS, wanted_parts
 from tokpack.samples.tracks import count_trained
 

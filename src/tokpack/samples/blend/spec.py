@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from tokpack.keywords import BlendOptions
-    from tokpack.samples.orders.rules import OrderRules
+    from tokpack.samples.orders import OrderRules
 
 MEANINGS = ("tokens", "documents", "epochs", "trained")
 LENGTHS = ("samples", "tokens", "epochs")

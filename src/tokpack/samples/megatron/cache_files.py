@@ -26,8 +26,7 @@ from tokpack.samples.megatron.orders import (
     megatron_index_key,
     normalise,
 )
-from tokpack.samples.orders.rows import OrderInput
-from tokpack.samples.orders.rules import flavour_named
+from tokpack.samples.orders import OrderInput, flavour_named
 from tokpack.samples.settings import PARTS, parse_split, split_bounds
 from tokpack.storage.disk import make_parent, write_output
 

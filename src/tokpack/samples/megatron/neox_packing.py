@@ -8,7 +8,7 @@ import numpy as np
 
 from tokpack import _core
 from tokpack.errors import UsageError
-from tokpack.samples.orders.rows import Order
+from tokpack.samples.orders import Order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack._core import RandomState
-    from tokpack.samples.orders.rows import Counts, Numbers, OrderInput, Rows
+    from tokpack.samples.orders import Counts, Numbers, OrderInput, Rows
     from tokpack.samples.tracks import Values
 
 _IGNORED = -100

@@ -16,14 +16,13 @@ from tokpack import _core
 from tokpack.dataset.format import release
 from tokpack.errors import FormatError, UsageError, option
 from tokpack.samples.cache import ChunkedArray
-from tokpack.samples.orders.rows import Order
-from tokpack.samples.orders.rules import flavour_named
+from tokpack.samples.orders import Order, flavour_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokpack.samples.cache import CacheEntry, IndexCache
-    from tokpack.samples.orders.rows import Counts, Numbers, OrderInput, Rows
+    from tokpack.samples.orders import Counts, Numbers, OrderInput, Rows
 
 
 _UINT32_MAX = 2**32 - 1

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError, option
 from tokpack.samples.cache import IndexCache
-from tokpack.samples.megatron.neox_packing import NeoxPackedOrder
-from tokpack.samples.megatron.orders import MegatronOrder, megatron_index_key
+from tokpack.samples.megatron import MegatronOrder, NeoxPackedOrder, megatron_index_key
 from tokpack.samples.orders.packing import PackedOrder, PairOrder
 from tokpack.samples.orders.rows import OrderInput
 from tokpack.samples.orders.stateless import BLOCK_TOKENS, BlockOrder, StatelessOrder

@@ -14,7 +14,7 @@ from tokpack.dataset import MMapIndexedDataset, selection_dtype
 from tokpack.dataset.format import document_lengths, prefixes_of
 from tokpack.dataset.table import NO_TOKENS
 from tokpack.display import brief
-from tokpack.documents.base import as_count, as_share, as_table
+from tokpack.documents.base import Base, as_count, as_share, as_table
 from tokpack.documents.expressions import IN_MEMORY, SelectRequest, SelectResult, evaluate
 from tokpack.documents.keys import token_hashes
 from tokpack.documents.write import NewViews, ViewSpec
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tokpack.dataset.manifest import Manifest
-    from tokpack.documents.base import Base
     from tokpack.sources import ArrowStream
     from tokpack.storage import PathLike
 
@@ -159,6 +158,13 @@ def select(
         manifests = [new.write(spec) for spec in specs]
         new.publish()
     return manifests[0]
+
+
+def documents_where(dataset: MMapIndexedDataset, where: str) -> Int64s:
+    """The numbers of the documents of ``dataset`` that ``where`` chooses, as for ``select``."""
+    base, numbers = Base([dataset]), np.arange(dataset.documents)
+    chosen = evaluate(SelectRequest(where, None, (), ()), base).chosen
+    return numbers[chosen[base.numbers(0, numbers)]]
 
 
 @dataclass
