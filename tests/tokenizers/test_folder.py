@@ -217,6 +217,35 @@ def test_tokens_of_the_config_are_tokens(tmp_path: Path) -> None:
     assert f"{START} (259)" in note
 
 
+_OBJECT = {"content": "\u00e9"}
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens_map"),
+    [
+        ({"bos_token": "\u00e9"}, {}),
+        ({"bos_token": _typed(_OBJECT)}, {}),
+        ({"extra_special_tokens": [_typed(_OBJECT)]}, {}),
+        ({"additional_special_tokens": [_typed(_OBJECT)]}, {}),
+        ({"image_token": "\u00e9"}, {}),
+        ({}, {"bos_token": _OBJECT}),
+        ({}, {"extra_special_tokens": [_OBJECT]}),
+        ({"extra_special_tokens": [_typed(_OBJECT)]}, {"extra_special_tokens": [_OBJECT]}),
+        ({"bos_token": _typed(_OBJECT)}, {"additional_special_tokens": ["\u00e9"]}),
+    ],
+)
+def test_objects_and_texts_beside_an_added_tokens_json(
+    tmp_path: Path, config: dict[str, Any], tokens_map: dict[str, Any]
+) -> None:
+    """Only some make its token a special one, which is not looked for in normalized text."""
+    save(tmp_path, {**tiny(), "normalizer": {"type": "NFC"}, "pre_tokenizer": BYTE_LEVEL})
+    save(tmp_path, config, CONFIG)
+    save(tmp_path, {"\u00e9": 257}, "added_tokens.json")
+    if tokens_map:
+        save(tmp_path, tokens_map, "special_tokens_map.json")
+    assert_same(tmp_path, "\u00e9", "e\u0301")
+
+
 def test_a_file_that_is_named_is_that_file_alone(tmp_path: Path) -> None:
     folder = chat_folder(tmp_path / "chat")
     alone = load_tokenizer(folder / "tokenizer.json")

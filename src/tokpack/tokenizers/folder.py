@@ -286,15 +286,25 @@ class Settings:
         return sorted(listed, key=lambda one: one[0])
 
     def _older_list(self) -> list[tuple[int, Token]]:
-        """The tokens of an added_tokens.json. They are special if another key has them, too."""
-        special = {one["content"] for one in self.named.values()}
-        if not self._read(_TOKENS_MAP).get("additional_special_tokens"):  # the value is not used
-            special |= {one["content"] for one in self.extra}
+        """The tokens of an added_tokens.json, special ones if another key has them as a text, too.
+
+        An object counts if it is in a special_tokens_map.json: transformers reads those of the
+        config after it has compared the texts.
+        """
+        older = self._read(_TOKENS_MAP)
+        special = {t["content"] for k, t in self.named.items() if _IS_TEXT in t or k in older}
+        if not older.get("additional_special_tokens"):  # the value is not used
+            further = older.get("extra_special_tokens")
+            objects = (
+                [self._token(one, CONFIG) for one in further] if isinstance(further, list) else []
+            )
+            special |= {t["content"] for t in self.extra if _IS_TEXT in t or t in objects}
         listed = []
         for text, number in self._read(_ADDED_TOKENS).items():
             if type(number) is not int or number < 0:
                 raise self._wrong(_ADDED_TOKENS, {text: number})
-            token = {"content": text, "special": text in special}
+            is_special = text in special
+            token = {"content": text, "special": is_special, "normalized": not is_special}
             listed.append((number, self._token(token, _ADDED_TOKENS)))
         return sorted(listed, key=lambda one: one[0])
 
