@@ -115,6 +115,7 @@ lint: $(VENV)/developer
 	@status=0; \
 	$(BIN)/ruff check . || status=1; \
 	$(BIN)/mypy || status=1; \
+	$(BIN)/mypy --config-file tests/samples/typed_use.ini || status=1; \
 	git ls-files '*.cpp' '*.hpp' | xargs $(BIN)/clang-format --dry-run --Werror || status=1; \
 	exit $$status
 

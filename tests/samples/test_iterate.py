@@ -166,38 +166,3 @@ def test_a_state_of_other_samples_is_refused(blend: BlendedDataset) -> None:
             SampleIterator(blend, 2).load_state_dict(nothing)
     longer = BlendedDataset(blend.datasets, [0.35, 0.65], 999)
     SampleIterator(longer, 2).load_state_dict(state)
-
-
-@pytest.mark.slow
-def test_a_type_checker_knows_options_and_what_an_iterator_gives(tmp_path: Path) -> None:
-    """With torch or without it, in an environment of numpy alone.
-
-    Where a comment says that an error is expected, it would be one that there is none.
-    """
-    api = pytest.importorskip("mypy.api")
-    (tmp_path / "mypy.ini").write_text(
-        "[mypy]\nstrict = True\n[mypy-torch.*]\nfollow_imports = skip\n"
-    )
-    (tmp_path / "user.py").write_text(
-        "from typing import Any, assert_type\n"
-        "import numpy.typing as npt\n"
-        "from tokpack import GPTDataset, SampleIterator, encode, open_blend, plan\n"
-        "train = GPTDataset('wiki', 8)\n"
-        "batches = SampleIterator(train, 2)\n"
-        "assert_type(next(batches), dict[str, npt.NDArray[Any]])\n"
-        "assert_type(next(iter(batches)), dict[str, npt.NDArray[Any]])\n"
-        "assert_type(next(SampleIterator(train, 2, load=lambda numbers: [1])), int)\n"
-        "GPTDataset('wiki', 8, seed=1, packing='best_fit', samples=None)\n"
-        "GPTDataset('wiki', 8, seed='one')  # type: ignore[arg-type]\n"
-        "GPTDataset('wiki', 8, sed=1)  # type: ignore[call-arg]\n"
-        "open_blend('blend.json', temperature=2.0, seed=1)\n"
-        "open_blend('blend.json', epochs='two')  # type: ignore[arg-type]\n"
-        "encode(['a'], 'a', workers=2, chat=True, pattern='qwen2', output_names=None)\n"
-        "encode(['a'], 'a', workers='two')  # type: ignore[call-overload]\n"
-        "plan(['a'], 'a', dtype='int32')\n"
-        "plan(['a'], 'a', dtype='int64')  # type: ignore[arg-type]\n"
-        "plan(['a'], 'a', workers=2)  # type: ignore[call-arg]\n"
-    )
-    options = ["--config-file", str(tmp_path / "mypy.ini"), "--cache-dir", str(tmp_path / "cache")]
-    out, err, code = api.run([*options, str(tmp_path / "user.py")])
-    assert code == 0, out + err
