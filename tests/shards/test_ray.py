@@ -115,6 +115,21 @@ def test_what_is_asked_of_a_cluster_that_it_has_not(cluster: Any) -> None:
         RayEngine(cluster.address, 64)
 
 
+def test_a_node_that_is_slow_to_start_is_no_fault_of_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray raises an Exception of no class of its own, after half a minute."""
+    from tokpack.shards.ray_engine import RayEngine
+
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", init)
+    with pytest.raises(tokpack.WorkerError, match="ray_address.*timed out"):
+        RayEngine(None, 1)
+
+
 def test_copies_are_found_by_its_tasks(cluster: Any, corpus: Corpus, tmp_path: Path) -> None:
     """By the keys of two shards, and then by pairs of documents of both."""
     for name in ("one", "two"):

@@ -50,7 +50,7 @@ class RayEngine:
             if self._began:
                 ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
             nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except Exception as error:  # of many classes; a node that is slow to start has none
             reason = " ".join(str(error).split())
             raise WorkerError(f"{option('ray_address', address or 'auto')}: {reason}") from error
         smallest = int(min((count for count in nodes if count), default=1))
