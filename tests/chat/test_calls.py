@@ -94,7 +94,7 @@ def test_no_arguments_are_an_empty_mapping(given: str, expected: str) -> None:
 @pytest.mark.parametrize("wrong", ["place=Bern", "[1]", "7", "{"])
 def test_arguments_that_are_no_mapping_are_refused_by_name(wrong: str) -> None:
     (family,) = [one for one in FAMILIES if one.name == "qwen3_5"]
-    with pytest.raises(ConversationError, match=r"arguments of 'day_of' in message 1.*as-is"):
+    with pytest.raises(ConversationError, match=r"'day_of' in message 1\b.*tool_arguments='as-is'"):
         renderer_of(family).render({"messages": [USER, calling(call_of(wrong))]})
 
 
@@ -253,7 +253,7 @@ def test_thinking_between_marks_that_are_not_known_is_refused_where_it_is_not_to
         "{{ '(thinks: ' + m.reasoning_content + ')' if m.reasoning_content }}{{ m.content }}",
     )
     thought = {**ANSWER, "reasoning_content": "Monday."}
-    with pytest.raises(ConversationError, match=r"'Monday\.', must not be trained"):
+    with pytest.raises(ConversationError, match=r"message 1, 'Monday\.'"):
         rendered(template, USER, thought, loss_on_thinking=False)
     assert trained(rendered(template, USER, thought)) == ["(thinks: Monday.)Monday.<end>"]
     dropped = rendered(EVERY, USER, thought, loss_on_thinking=False)  # and said, by chance
@@ -318,7 +318,7 @@ def test_parts_of_a_reasoning_are_not_trained() -> None:
 
 def test_a_part_whose_place_is_not_known_is_refused() -> None:
     template = EVERY.replace("m.content", "m.content[:14]")
-    with pytest.raises(ConversationError, match="message 1 has a part of its content"):
+    with pytest.raises(ConversationError, match=r"message 1\b.*train\b"):
         rendered(template, USER, {"role": "assistant", "content": [BAD, GOOD]})
 
 

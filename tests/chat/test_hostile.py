@@ -129,7 +129,7 @@ def test_what_python_ends_is_an_error_of_the_record(name: str) -> None:
 def test_a_text_that_is_too_long_meets_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "CHARACTERS", 10_000)
     assert render(PLAIN, TALK[0], {"role": "assistant", "content": "a" * 9000})
-    with pytest.raises(LimitError, match="writes more than 10000 characters"):
+    with pytest.raises(LimitError, match="10000"):
         render(PLAIN, TALK[0], {"role": "assistant", "content": "a" * 10_000})
 
 
@@ -137,7 +137,7 @@ def test_a_process_that_dies_is_told() -> None:
     def die() -> None:
         signal.raise_signal(signal.SIGKILL)
 
-    with pytest.raises(WorkerError, match=r"process for it was ended .* -9"):
+    with pytest.raises(WorkerError, match=r"\bit\b.* -9\b"):
         apart.apart("it", die)
 
 
@@ -151,7 +151,7 @@ def test_a_process_is_kept_until_a_limit_ends_it() -> None:
     assert process_for(template, options) is process
     with ThreadPoolExecutor(1) as threads:
         assert threads.submit(process_for, template, options).result() is not process
-    with pytest.raises(LimitError, match="processor time"):
+    with pytest.raises(LimitError, match=r"0\.4 s"):
         process({"messages": TALK})
     assert not process.is_there
     assert process_for(template, options)(honest) == expected
@@ -252,7 +252,7 @@ def test_a_text_of_ten_million_characters_is_none_too_long() -> None:
     ],
 )
 def test_a_template_that_is_none_is_refused_at_once(source: str) -> None:
-    with pytest.raises(UsageError, match="chat template"):
+    with pytest.raises(UsageError):
         Renderer(source, ChatOptions())
 
 

@@ -10,6 +10,7 @@ from support.chat_twin import DATE, FAMILIES, TEMPLATES
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tokpack.chat import ChatOptions, ConversationError
+from tokpack.chat.rendered import REWRITTEN
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate
 from tokpack.errors import UsageError
@@ -182,7 +183,7 @@ def test_the_weight_goes_with_the_text() -> None:
     renderer = Renderer(chatml.source, ChatOptions(weight_key="w"))
     (rendered,) = renderer.render({"messages": [USER, ANSWER], "w": 0.25})
     assert rendered.weight == 0.25
-    with pytest.raises(ConversationError, match="no weight"):
+    with pytest.raises(ConversationError, match=r"\bw$"):
         renderer.render({"messages": [USER, ANSWER]})
 
 
@@ -230,7 +231,7 @@ def test_an_answer_to_another_question_is_refused_however_many_were_before() -> 
     options = ChatOptions(variables={"date": DATE})
     renderer = Renderer(ChatTemplate(family.source, family.tokens), options)
     for _ in range(20):  # the first ones are also held against the definition
-        with pytest.raises(ConversationError, match="a turn is rewritten"):
+        with pytest.raises(ConversationError, match=f"{REWRITTEN}: .*rewriting='split'"):
             renderer.render({"messages": [{"role": "system", "content": "Hm."}, USER, ANSWER]})
 
 
@@ -250,7 +251,7 @@ def test_a_token_behind_all_messages_is_no_generation_prompt(
     ):
         template = ChatTemplate(source + behind, {"eos_token": "</s>"})
         renderer = Renderer(template, ChatOptions(**options))
-        with pytest.raises(ConversationError, match="the generation prompt does not fit"):
+        with pytest.raises(ConversationError, match=r"message [01]\b.*chat_template='FILE'"):
             renderer.render({"messages": talk})
 
 

@@ -560,9 +560,7 @@ def test_a_message_is_trained_or_not(wrong: dict[str, Any]) -> None:
 
 
 def test_a_message_without_a_role_says_its_keys() -> None:
-    with pytest.raises(
-        ConversationError, match="message 1 has no role: its keys are speaker, text"
-    ):
+    with pytest.raises(ConversationError, match=r"message 1 .*speaker, text"):
         read({"messages": [USER, {"speaker": "a", "text": "b"}]})
 
 

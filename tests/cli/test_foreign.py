@@ -227,7 +227,7 @@ def test_hostile_json(what: str, kind: str, prefix: str, tmp_path: Path) -> None
 def test_depth_of_json() -> None:
     fine = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse_json(fine, "f")
-    with pytest.raises(FormatError, match="f: nested more than 100 deep"):
+    with pytest.raises(FormatError, match=r"^f: .*100"):
         parse_json(f"[{fine}]", "f")
 
 
@@ -279,7 +279,7 @@ def test_a_file_without_end_or_beginning(tmp_path: Path) -> None:
     """A pipe that nobody writes to would be waited for."""
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", str(tmp_path / "pipe")):
-        with pytest.raises(InputError, match="not a regular file"):
+        with pytest.raises(InputError, match=f"^{path}:"):
             read_blend(path)
 
 

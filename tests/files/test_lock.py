@@ -51,7 +51,7 @@ def test_of_two_runs_the_second_is_refused(tmp_path: Path) -> None:
         files = os.listdir("/proc/self/fd")
         owner = json.loads(path.read_bytes())
         assert (owner["host"], owner["pid"]) == (HERE, os.getpid())
-        told = rf"^process {os.getpid()} on {HERE}, since 2\d\d\d-.*, is writing to .*work: wait"
+        told = rf"\b{os.getpid()} on {HERE}, since 2\d\d\d-.*/work:"
         with pytest.raises(BusyError, match=told) as refused, Lock(path.parent):
             pass
         assert "seconds" not in str(refused.value)
@@ -80,7 +80,7 @@ def test_the_dead_hold_nothing(tmp_path: Path, owner: Any, age: float, is_held: 
     if "elsewhere" in str(owner):
         (tmp_path / "lock.probe").touch()  # of one that was killed
     if is_held:
-        with pytest.raises(BusyError, match=r"on elsewhere, .*dead, try again in 60 seconds"):
+        with pytest.raises(BusyError, match=r"\b1 on elsewhere, .* 60 seconds"):
             Lock(tmp_path).__enter__()
     else:
         with Lock(tmp_path):
@@ -91,7 +91,7 @@ def test_the_dead_hold_nothing(tmp_path: Path, owner: Any, age: float, is_held: 
 @pytest.mark.parametrize("since", [1e300, "x", None, -1e18, 0])
 def test_a_record_of_any_kind_is_told(tmp_path: Path, since: Any) -> None:
     record(tmp_path / "lock", {"host": "elsewhere", "pid": "?", "since": since})
-    with pytest.raises(BusyError, match=r"^process \? on elsewhere, .*is writing to"):
+    with pytest.raises(BusyError, match=r"\? on elsewhere, .*60 seconds"):
         Lock(tmp_path).__enter__()
 
 
@@ -112,7 +112,7 @@ def test_who_holds_a_lock_need_not_be_known(
     monkeypatch.setattr(lock, "ORPHAN_SECONDS", 0.0)
     with Lock(tmp_path):
         (tmp_path / "lock").write_bytes(b"")
-        with pytest.raises(BusyError, match=r"^another run is writing to .*another output$"):
+        with pytest.raises(BusyError, match=rf"^(?!process).*{tmp_path}:(?!.*seconds)"):
             Lock(tmp_path).__enter__()
 
 
@@ -194,7 +194,7 @@ def test_a_beat_keeps_the_file_young_and_tells_of_another(
             assert (path.stat().st_mtime > 0) == is_due
         monkeypatch.setattr(held, "_beaten", -99.0)
         record(path, {"host": "elsewhere", "pid": 1})
-        with pytest.raises(BusyError, match="process 1 on elsewhere"):
+        with pytest.raises(BusyError, match=r"\b1 on elsewhere"):
             held.beat()
 
 

@@ -33,7 +33,7 @@ def test_objects_show_themselves_in_a_line(prefix: str) -> None:
 
 
 def test_a_slice_of_samples_says_how_it_is_asked_for(prefix: str) -> None:
-    with pytest.raises(TypeError, match=r"use batch\(range"):
+    with pytest.raises(TypeError, match=r"batch\(range"):
         GPTDataset(prefix, seq_length=8)[0:2]  # type: ignore[index]
 
 
