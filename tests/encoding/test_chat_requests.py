@@ -15,6 +15,7 @@ import tokpack
 import tokpack.chat
 from tokpack import apart
 from tokpack.apart import Limits
+from tokpack.chat.rendered import NO_CONVERSATION
 from tokpack.chat.renderer import Renderer
 from tokpack.encoding import plan
 from tokpack.errors import (
@@ -54,7 +55,7 @@ def test_a_template_that_is_changed_is_another_request(chats: Chats) -> None:
     file.write_text(TEMPLATE)
     chats.encode(RECORDS, chat_template=str(file))
     file.write_text(TEMPLATE + " ")
-    with pytest.raises((tokpack.OutputError, ResumeError), match="sha256 of the chat template"):
+    with pytest.raises((tokpack.OutputError, ResumeError), match=r"chat template = '\w{64}', "):
         chats.encode(RECORDS, chat_template=str(file))
 
 
@@ -214,11 +215,11 @@ def test_render_gives_what_encode_writes(chats: Chats) -> None:
 
 def test_render_says_what_is_wrong(chats: Chats) -> None:
     render = functools.partial(tokpack.chat.render, tokenizer=chats.tokenizer)
-    with pytest.raises(tokpack.chat.ConversationError, match="no conversation: its keys are text"):
+    with pytest.raises(tokpack.chat.ConversationError, match=f"{NO_CONVERSATION}: .*text"):
         render({"text": "a"})
-    with pytest.raises(UsageError, match="no option 'los': did you mean loss"):
+    with pytest.raises(UsageError, match=r"'los': .*\bloss\b"):
         render(RECORDS[0], los="last")
-    with pytest.raises(UsageError, match=r"a record is a mapping .* not a list"):
+    with pytest.raises(UsageError, match=r"messages.* list$"):
         render([])  # type: ignore[arg-type]
     assert render(RECORDS[0], loss="all")[0].mask.all()
     assert "trained>" in repr(render(RECORDS[0])[0])

@@ -157,9 +157,7 @@ def test_plain_text_has_the_column_text(tmp_path: Path, bpe: Path) -> None:
         tmp_path / "in.txt", tmp_path / "map", bpe, where="text like '%7%'", map=map_functions.shout
     )
     assert again.documents == made.documents
-    with pytest.raises(
-        UsageError, match=r"column 'lang', which is in none of the first records.*text"
-    ):
+    with pytest.raises(UsageError, match=r"^where .*'lang'.* text$"):
         encoded(tmp_path / "in.txt", tmp_path / "other", bpe, where="lang = 'en'")
 
 
@@ -200,13 +198,13 @@ def test_bad_json_keeps_its_rules(tmp_path: Path, bpe: Path) -> None:
 
 
 WRONG = [
-    ("first_of_batch", "returns something else for"),
-    ("numbered", "first in 'text' of row"),
-    ("lost", "returned 49 rows for 50, without the column '__row__'"),
-    ("backwards", "ascending"),
-    ("nothing", "returned None; it must return a RecordBatch"),
-    ("other_column", "no column 'text'; the columns are body"),
-    ("numbers", "column 'text' is int64, not text"),
+    ("first_of_batch", r"map: first_of_batch .*\b50 "),
+    ("numbered", "map: numbered .*'text' of row 1: "),
+    ("lost", r"map: lost .*\b49 .*\b50\b.*'__row__'"),
+    ("backwards", "map: backwards .*'__row__'"),
+    ("nothing", r"map: nothing .*\bNone\b.*RecordBatch"),
+    ("other_column", r"'text'.* body\b"),
+    ("numbers", r"'text' .*\bint64\b"),
 ]
 
 
@@ -256,7 +254,7 @@ def test_only_a_version_says_that_a_function_is_the_same(tmp_path: Path, bpe: Pa
     assert made(" B", map_version="1") == first  # who names it answers for it: complete already
     with pytest.raises(OutputError, match=r"map_version = '1'.*'2'"):
         made(" B", map_version="2")
-    with pytest.raises(OutputError, match=r"map_version = '1', this run has None"):
+    with pytest.raises(OutputError, match=r"map_version = '1', .*\bNone\b"):
         made(" A")
     assert made(" B", map_version="2", overwrite=True) == second
 
@@ -286,7 +284,7 @@ def test_every_callable_is_taken(tmp_path: Path, bpe: Path) -> None:
 def test_a_version_is_a_name_and_needs_a_function(version: Any) -> None:
     with pytest.raises(UsageError, match=r"^map_version"):
         EncodeOptions(("in.jsonl",), map=map_functions.same, map_version=version)
-    with pytest.raises(UsageError, match=r"needs map"):
+    with pytest.raises(UsageError, match=r"^map_version='2' .*\bmap$"):
         EncodeOptions(("in.jsonl",), map_version="2")
 
 
@@ -311,7 +309,7 @@ def test_limit_counts_records_before_they_are_chosen(tmp_path: Path, bpe: Path) 
 
 def test_nothing_kept_is_an_error_that_says_why(tmp_path: Path, bpe: Path) -> None:
     source = write(tmp_path / "in.jsonl", records(20))
-    with pytest.raises(InputError, match=r"20 left out by where"):
+    with pytest.raises(InputError, match=r"in\.jsonl: .* 20 records, .*\b20 .*where"):
         encoded(source, tmp_path / "out", bpe, where="id < 0")
 
 
@@ -333,7 +331,8 @@ def test_shards_choose_alike(tmp_path: Path, bpe: Path) -> None:
     ids = b"".join(Path(f"{whole}-{n:05d}.bin").read_bytes() for n in range(made.shards))
     assert ids == Path(f"{tmp_path}/plain.bin").read_bytes()
     for unknown in ({"map": lambda batch: batch, "map_version": "1"}, {"map": request["map"]}):
-        with pytest.raises(UsageError, match=r"no other machine has|needs map_version"):
+        said = "<lambda>.* map='module:function'" if len(unknown) == 2 else r"\bmap_version\b"
+        with pytest.raises(UsageError, match=said):
             tokpack.plan(inputs, tmp_path / "x", tokenizer=str(bpe), **unknown)
 
 
@@ -392,7 +391,7 @@ def test_a_function_of_a_dict_gets_lists(tmp_path: Path, bpe: Path) -> None:
     encoded(source, tmp_path / "a", bpe, map=map_functions.shout)
     encoded(source, tmp_path / "b", bpe, map=map_functions.shout_lists)
     assert dataset(tmp_path / "a") == dataset(tmp_path / "b")
-    with pytest.raises(InputError, match=r"no attribute 'upper'.*to_pylist\(\).*batch: dict"):
+    with pytest.raises(InputError, match=r"'upper'.*to_pylist\(\).*batch: dict"):
         encoded(source, tmp_path / "c", bpe, map=map_functions.shout_scalars)
 
     def plain(batch: dict, /) -> dict:  # type: ignore[type-arg]
@@ -406,10 +405,10 @@ def test_a_function_of_a_dict_gets_lists(tmp_path: Path, bpe: Path) -> None:
 
 def test_functions_that_are_not_there() -> None:
     for named, says in [
-        ("nocolon", "it can be module:function"),
-        ("no.such.module:f", "no module 'no'"),
-        ("nofile.py:f", "no file nofile.py"),
-        (f"{FUNCTIONS}:nofunction", "no function 'nofunction'; its functions are same, shout"),
+        ("nocolon", "^map .*'nocolon'.*module:function"),
+        ("no.such.module:f", r"'no\.such\.module:f': .*'no'"),
+        ("nofile.py:f", r"'nofile\.py:f': .* nofile\.py$"),
+        (f"{FUNCTIONS}:nofunction", "'nofunction'.* same, shout"),
     ]:
         with pytest.raises(UsageError, match=says):
             choose.load(named)

@@ -65,7 +65,7 @@ def test_what_is_damaged_before_it_has_its_name_is_made_again(place: Place, kind
 def test_what_is_damaged_among_the_renames_is_refused(place: Place) -> None:
     place.stop(stop_at_rename(1))
     flip(place.output.with_suffix(".bin"))
-    with pytest.raises(tokpack.OutputError, match=r"out\.bin is not"):
+    with pytest.raises(tokpack.OutputError, match=r"out\.bin .*out\.unfinished"):
         place.encode()
     place.output.with_suffix(".bin").unlink()
     shutil.rmtree(place.work)
@@ -228,7 +228,7 @@ def test_a_link_is_no_work_folder(place: Place) -> None:
     other = place.folder / "other"
     other.mkdir()
     place.work.symlink_to(other)
-    with pytest.raises(tokpack.OutputError, match="is a link or a file"):
+    with pytest.raises(tokpack.OutputError, match=r"out\.unfinished .*link"):
         place.encode()
     assert not list(other.iterdir())
 
@@ -237,7 +237,7 @@ def test_a_link_is_no_work_folder(place: Place) -> None:
 def test_the_folder_of_another_user_is_not_used(place: Place) -> None:
     place.stop_at_part()
     os.chown(place.work, 12345, -1)
-    with pytest.raises(tokpack.OutputError, match=r"belongs to another user \(number 12345\)"):
+    with pytest.raises(tokpack.OutputError, match=r"out\.unfinished .*\b12345\b"):
         place.encode()
     os.chown(place.work, 0, -1)
     place.encode()
@@ -276,7 +276,7 @@ def test_want_of_memory_names_the_input(
 ) -> None:
     plant(part.PartEncoder, "_tokens", MemoryError("std::bad_alloc"), patch=monkeypatch)
     other = shutil.copy(place.source, place.folder / "b.jsonl")
-    with pytest.raises(tokpack.WorkerError, match=r"memory for .*\.jsonl.*fewer workers") as caught:
+    with pytest.raises(tokpack.WorkerError, match=r"\.jsonl .*bad_alloc.*workers") as caught:
         place.encode(inputs=[str(place.source), other], workers=workers)
     assert "\n" not in str(caught.value)
 

@@ -131,9 +131,7 @@ def test_verify_sees_what_is_not_in_its_frame(
     dataset = tokpack.MMapIndexedDataset(str(output))
     at = int(dataset.sizes[:9].sum()) + place
     flip(output.with_suffix(".bin"), 2 * at)
-    with pytest.raises(
-        FormatError, match=rf"document 9, token {place}: id is .*, expected .*{said}"
-    ):
+    with pytest.raises(FormatError, match=rf"document 9, token {place}: .*{said}"):
         tokpack.verify(output)
 
 
@@ -145,7 +143,7 @@ def test_another_frame_is_another_run(tmp_path: Path, source: Path, bpe: Path) -
     renamed = shutil.copy(bpe, tmp_path / "renamed.json")
     frames: list[dict[str, Any]] = [{}, {"prepend_bos": True}, {"eod_token": "</s>"}]
     for begun in frames:
-        with pytest.raises(tokpack.InputError, match="allow more to continue"):
+        with pytest.raises(tokpack.InputError, match=r"^1 .* 0 .*on_error='skip', max_rejects="):
             encode(broken, output, bpe, overwrite=True, on_error="skip", max_rejects=0, **begun)
         for frame in frames:
             if frame == begun:
@@ -153,7 +151,7 @@ def test_another_frame_is_another_run(tmp_path: Path, source: Path, bpe: Path) -
             words = "eod_token" if "eod_token" in {**begun, **frame} else "prepend_bos"
             with pytest.raises(ResumeError, match=words):
                 encode(broken, output, bpe, **frame)
-            with pytest.raises(ResumeError, match=f"{words}|uses the tokenizer"):
+            with pytest.raises(ResumeError, match=rf"{words}|/renamed\.json"):
                 encode(broken, output, renamed, **frame)
     shutil.rmtree(tmp_path / "out.unfinished")
     for begun in frames:
@@ -173,7 +171,7 @@ def test_datasets_together(tmp_path: Path, source: Path, bpe: Path) -> None:
     assert joined.frame == tokpack.Manifest.load(bos).frame
     assert "BOS" in tokpack.verify(tmp_path / "joined").checked
     for virtual in (False, True):
-        with pytest.raises(UsageError, match=r"plain has the ids \[\] before documents and"):
+        with pytest.raises(UsageError, match=r"/plain .*\[\] .*\[0\].*/bos .*\[\d+\] "):
             tokpack.merge([plain, bos], tmp_path / "new", virtual=virtual)
         with pytest.raises(UsageError, match=r"EOD 0\).*EOD \d\d"):
             tokpack.merge([plain, eod], tmp_path / "new", virtual=virtual)

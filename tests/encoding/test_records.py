@@ -180,7 +180,7 @@ def test_max_rejects(tmp_path: Path, tokenizer: Path) -> None:
         '{"text": "fine"}\n',
     ):  # the records are kept where they are all there is, too
         source.write_text(first + "bad\n" * 3)
-        with pytest.raises(tokpack.InputError, match="3 bad records, more than the 2 allowed"):
+        with pytest.raises(tokpack.InputError, match=r"^3 .* 2 .*max_rejects="):
             tokpack.encode(str(source), str(tmp_path / "out"), max_rejects=2, **options)
         assert listed.read_text().count("malformed JSON") == 3
         nothing_whole(tmp_path / "out")
@@ -188,7 +188,7 @@ def test_max_rejects(tmp_path: Path, tokenizer: Path) -> None:
     del options["overwrite"]
     manifest = tokpack.encode(str(source), str(tmp_path / "out"), max_rejects=3, **options)
     assert manifest.rejected == 3
-    with pytest.raises(tokpack.InputError, match="3 bad records, more than the 0 allowed"):
+    with pytest.raises(tokpack.InputError, match=r"^3 .* 0 .*on_error='skip'"):
         tokpack.encode(str(source), str(tmp_path / "out"), tokenizer=str(tokenizer))
 
 

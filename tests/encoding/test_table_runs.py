@@ -231,14 +231,14 @@ def test_a_table_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     assert again == traced == encode(trace=True)
     assert table.stat().st_mtime_ns == before
     assert len(Origins(out)) == 2
-    with pytest.raises(OutputError, match=r"it has keep = False.*: choose another"):
+    with pytest.raises(OutputError, match=r"\bkeep = False, .*\['id'\]"):
         encode(keep=["id"])
 
     encode(append_eod=False, trace=True, overwrite=True)
     other = table.read_bytes()
     encode(trace=True, overwrite=True)
     table.write_bytes(other)
-    with pytest.raises(FormatError, match="is the table of another dataset"):
+    with pytest.raises(FormatError, match=r"out\.docs\.parquet:"):
         Origins(out)
     with pytest.raises(FormatError, match="xxh3_128"):
         tokpack.verify(out)
@@ -250,7 +250,7 @@ def test_a_table_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     assert not table.exists()
 
     table.write_text("somebody's own")
-    with pytest.raises(OutputError, match="is not a table of documents"):
+    with pytest.raises(OutputError, match=r"out\.docs\.parquet:"):
         encode(trace=True, overwrite=True)
     encode(overwrite=True)
     assert table.read_text() == "somebody's own"

@@ -120,7 +120,7 @@ def test_what_is_damaged_is_made_again_or_refused(chats: Chats, check: Check) ->
         (chats.folder / name).unlink()
     chats.stop(stop_at_rename(1))
     flip(chats.output.with_suffix(".mask"))
-    with pytest.raises(tokpack.OutputError, match=r"out\.mask is not"):
+    with pytest.raises(tokpack.OutputError, match=r"out\.mask .*out\.unfinished"):
         chats.encode()
     chats.output.with_suffix(".mask").unlink()
     shutil.rmtree(chats.work)
@@ -133,7 +133,7 @@ def test_tracks_come_and_go_with_their_dataset(chats: Chats, check: Check) -> No
     mine = chats.output.with_suffix(".mask")
     mine.write_text("mine")
     for overwrite in (False, True):
-        with pytest.raises(tokpack.OutputError, match=r"out\.mask: exists and is not a track"):
+        with pytest.raises(tokpack.OutputError, match=r"out\.mask:"):
             chats.encode(overwrite=overwrite)
     chats.source.write_text('{"text": "a"}\n{"text": "b"}\n')
     text = {"chat": False, "weight_key": None}

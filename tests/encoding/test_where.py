@@ -31,11 +31,11 @@ BAD = [
     (" ", "empty"),
     (
         "language = 'en'",
-        "column 'language', which is in none of the first records; they have id, text",
+        "^where .*'language'.* id, text",
     ),
     ("meta.origin = 'a'", "'meta.origin'.*meta.source"),
     ("length(id) > 2", "No function matches.*id \\(int64\\)"),
-    ("lang", "gives VARCHAR, expected true or false"),
+    ("lang", r"^where 'lang' .*\bVARCHAR\b"),
     ("random() < 0.5", "random\\(\\), which returns something else each time"),
     ("now() > '2020-01-01'::timestamp", "something else each time"),
     ("ago(interval 1 day) > '2020-01-01'::timestamp", "ago\\(\\).*something else each time"),
@@ -116,8 +116,12 @@ def test_a_name_is_that_of_one_column(
 
 
 def test_names_that_differ_in_case_are_not_one_column() -> None:
-    for expression in ("Lang = 'x' and lang = 'y'", "meta.Lang = meta.lang", "Meta.a = meta.b"):
-        with pytest.raises(UsageError, match=r"cannot tell them apart"):
+    for expression, names in (
+        ("Lang = 'x' and lang = 'y'", "Lang and lang"),
+        ("meta.Lang = meta.lang", r"meta\.Lang and meta\.lang"),
+        ("Meta.a = meta.b", r"Meta and meta\.b"),
+    ):
+        with pytest.raises(UsageError, match=f" {names}: "):
             where.columns_of(expression)
 
 
@@ -127,7 +131,7 @@ def test_a_table_without_the_column_text_has_none(mapped: Any, tmp_path: Path, b
     (tmp_path / "in.csv").write_text("body,n,n\none two,1,1\n")
     csv_file, request = tmp_path / "in.csv", {"keys": "body", "map": mapped}
     for inputs in (table, table.to_reader()):
-        with pytest.raises(InputError, match=r"no column 'text'; the columns are body"):
+        with pytest.raises(InputError, match=r"^table: .*'text'.* body, more$"):
             encoded(inputs, tmp_path / "out", bpe, where="length(text) > 1", **request)
     with pytest.raises(InputError, match=r"in\.csv"):
         encoded(csv_file, tmp_path / "out", bpe, where="length(text) > 1", **request)
