@@ -113,7 +113,7 @@ def test_a_manifest_of_the_dataset_that_came_after_is_not_taken(tmp_path: Path) 
     merge([f"{tmp_path}/k0"], f"{tmp_path}/x")
     dataset = MMapIndexedDataset(tmp_path / "x")
     merge([f"{tmp_path}/k1"], f"{tmp_path}/x", overwrite=True)
-    with pytest.raises(InputError, match="was replaced while it was read"):
+    with pytest.raises(InputError, match=r"/x: .*replaced"):
         _ = dataset.manifest
     assert kind_of([sequence.tolist() for sequence in dataset]) == 0
 

@@ -48,7 +48,7 @@ def test_shards_in_their_order_with_the_columns_of_all(tmp_path: Path) -> None:
     tokpack.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all", virtual=True, overwrite=True)
     odd = tokpack.MMapIndexedDataset(tmp_path / "all")
     assert odd.table(["line"]).num_rows == 6
-    with pytest.raises(UsageError, match=r"do not fit together.*score"):
+    with pytest.raises(UsageError, match=r"/all: .*\bscore\b"):
         odd.table()
 
 

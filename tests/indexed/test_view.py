@@ -145,7 +145,7 @@ def test_other_bytes_of_the_same_fingerprint_are_found_by_the_checksum(tmp_path:
     view_of(tmp_path / "view", [MMapIndexedDataset(tmp_path / "data")], [0])
     assert MMapIndexedDataset(tmp_path / "view")[0][250_000] == 0
     tokpack.merge(tmp_path / "after", tmp_path / "data", overwrite=True)
-    with pytest.raises(FormatError, match=r"data, which was replaced: xxh3_128 is"):
+    with pytest.raises(FormatError, match=r"/view: .*/data, .*\bxxh3_128 is \w{32}, "):
         MMapIndexedDataset(tmp_path / "view")[0]
 
 
@@ -176,7 +176,7 @@ def test_a_view_replaces_and_is_replaced(tmp_path: Path) -> None:
     view_of(tmp_path / "data", datasets, [0])
     assert MMapIndexedDataset(tmp_path / "data")[0].tolist() == [1, 2, 3]
     assert old[0].tolist() == [4]
-    with pytest.raises(InputError, match="was replaced while it was read"):
+    with pytest.raises(InputError, match=r"/data: .*replaced"):
         tokpack.dataset.MMapIndexedDataset.shards(old).__next__().check_current("read")
     tokpack.merge(tmp_path / "part1", tmp_path / "data", overwrite=True)
     assert {path.suffix for path in tmp_path.glob("data*")} == {".json", ".bin", ".idx"}

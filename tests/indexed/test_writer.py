@@ -122,7 +122,7 @@ def test_a_torch_tensor_can_be_added(tmp_path: Path) -> None:
     build(tmp_path / "x", [[torch.tensor([3, 65535]), torch.IntTensor([])]])
     assert read_plainly(tmp_path / "x").sequences == [[3, 65535], []]
     builder = MMapIndexedDatasetBuilder(tmp_path / "y.bin", np.uint16)
-    with builder, pytest.raises(UsageError, match="token id 70000"):
+    with builder, pytest.raises(UsageError, match=r"y\.bin: .*\b70000\b"):
         builder.add_item(torch.tensor([3, 70000]))
 
 
@@ -135,10 +135,11 @@ def test_an_id_that_does_not_fit_is_named(
 ) -> None:
     with MMapIndexedDatasetBuilder(tmp_path / "x.bin", dtype) as builder:
         builder.add_item([1, 2])
-        with pytest.raises(UsageError, match=f"token id {bad} in sequence 1 does not fit {dtype}"):
+        with pytest.raises(UsageError, match=rf" {bad} in sequence 1 .*\b{dtype} "):
             builder.add_item(convert([1, bad, 0]))
-        with pytest.raises(UsageError, match=r"token id -1|holds"):
-            builder.add_item([-1] if dtype != "int32" else [-(2**70)])
+        low = -1 if dtype != "int32" else -(2**31) - 1
+        with pytest.raises(UsageError, match=rf" {low} in sequence 1 .*\b{dtype} "):
+            builder.add_item([low])
         builder.add_item([3])
         builder.finalize(tmp_path / "x.idx")
     assert read_plainly(tmp_path / "x").sequences == [[1, 2], [3]]
@@ -195,7 +196,7 @@ def test_nothing_has_its_name_before_finalize(tmp_path: Path) -> None:
 def test_an_exception_abandons_what_was_written_and_keeps_what_was_there(tmp_path: Path) -> None:
     build(tmp_path / "x", [[[7]]])
     with (
-        pytest.raises(UsageError, match="token id 70000"),
+        pytest.raises(UsageError, match=r"x\.bin: .*\b70000\b"),
         MMapIndexedDatasetBuilder(tmp_path / "x.bin", np.uint16) as builder,
     ):
         builder.add_item([1, 70000])

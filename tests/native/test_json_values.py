@@ -179,7 +179,7 @@ def test_errors_say_where(text: str, reason: str, position: int) -> None:
 def test_after_an_error_nothing_is_accepted() -> None:
     values = _core.JsonValues()
     for chunk in (b",", b"[1]"):
-        with pytest.raises(ValueError, match="expected a value at byte 0"):
+        with pytest.raises(ValueError, match=r"\bbyte 0\b"):
             values.feed(chunk)
 
 
