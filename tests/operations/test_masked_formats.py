@@ -156,7 +156,7 @@ def test_the_order_of_packed_documents_is_found_a_window_at_a_time(tmp_path: Pat
     table = parquet.read_table(path)
     for wrong in (table.slice(1), table.slice(0, 100), table.take([0, *range(len(table))])):
         parquet.write_table(wrong, path)
-        with pytest.raises(FormatError, match="tokpack_document has to have each document's num"):
+        with pytest.raises(FormatError, match=r"x\.idx\.parquet: .*\btokpack_document\b"):
             run(path, tmp_path / "no")
 
 
@@ -231,7 +231,7 @@ def test_parts_of_open_instruct(tmp_path: Path) -> None:
         packed = gzip.compress(lines[number].encode())
         (tmp_path / f"token_ids_{name}.csv.gz").write_bytes(packed)
     assert detect(str(tmp_path)) == "olmo"
-    with pytest.raises(UsageError, match="3 parts, which may cut a document: add eod"):
+    with pytest.raises(UsageError, match=r"\b3 parts\b.*\beod\b"):
         run(tmp_path, tmp_path / "no")
     run(tmp_path, tmp_path / "out", eod=0)
     assert rows_of(tmp_path / "out") == [[1, 2, 0], [3, 4, 5, 0], [6, 7, 0]]
@@ -279,12 +279,11 @@ def test_what_a_format_cannot_hold_is_said(tmp_path: Path) -> None:
         "1 documents without ids are left out",
         "1 documents begin with a trained token, which Megatron-Bridge never predicts",
     ]
-    for seq_length, message in ((1, "document 0 has 4 tokens, more than 1 plus its last"),):
-        with pytest.raises(UsageError, match=message):
-            run(tmp_path / "all", tmp_path / "no.idx.parquet", seq_length=seq_length)
+    with pytest.raises(UsageError, match=r"document 0 has 4 .*\b1 .*\bseq_length\b"):
+        run(tmp_path / "all", tmp_path / "no.idx.parquet", seq_length=1)
     with pytest.raises(UsageError, match=r"NAME\.idx\.parquet"):
         run(tmp_path / "all", tmp_path / "no.parquet", to="bridge")
-    with pytest.raises(UsageError, match="is only for bridge, which packs documents"):
+    with pytest.raises(UsageError, match=r"^seq_length .*\bbridge\b"):
         run(tmp_path / "all", tmp_path / "no", to="neox", seq_length=5)
     assert not list(tmp_path.glob("no*"))
 

@@ -132,7 +132,7 @@ def test_new_datasets_replace_tracks_of_old_ones_alone(parts: list[str], tmp_pat
     mine.write_text("mine")
     merge(parts[1:2], tmp_path / "all", overwrite=True)
     for overwrite in (False, True):
-        with pytest.raises(OutputError, match=r"all\.mask: exists and is not a track"):
+        with pytest.raises(OutputError, match=r"all\.mask:"):
             merge(parts, tmp_path / "all", overwrite=overwrite)
     assert mine.read_text() == "mine"
     assert documents_of(tmp_path / "all") == PARTS[1]
@@ -158,14 +158,9 @@ def test_verify_finds_what_is_wrong_with_a_track(parts: list[str]) -> None:
     assert "tracks (quick)" in verify(prefix, quick=True).unchecked
     assert not [one for one in verify(parts[1]).checked if one == "tracks"]
     for name, value, at, message in (
-        ("mask", b"\0", 0, r"part0\.mask: xxh3_blocks is .*, expected"),
-        ("mask", b"\2", 3, r"part0\.mask: byte 3, token 3: mask is 2, expected 0 or 1"),
-        (
-            "weights",
-            b"\0\x7e",
-            4,
-            r"part0\.weights: byte 4, token 2: weights is nan, expected",
-        ),
+        ("mask", b"\0", 0, r"part0\.mask: xxh3_blocks "),
+        ("mask", b"\2", 3, r"part0\.mask: byte 3, token 3: .*\b2, .*\b0 or 1$"),
+        ("weights", b"\0\x7e", 4, r"part0\.weights: byte 4, token 2: .*\bnan, "),
     ):
         with open(f"{prefix}.{name}", "rb") as file:
             kept = file.read()
@@ -177,7 +172,7 @@ def test_verify_finds_what_is_wrong_with_a_track(parts: list[str]) -> None:
                 merge(prefix, f"{prefix}-copy")
         damage(prefix, name, kept)
     edit(prefix, trained=2)
-    with pytest.raises(FormatError, match=r"part0\.json: trained is 2, expected 3, as .*\.mask"):
+    with pytest.raises(FormatError, match=r"part0\.json: trained .*\b2, .*\b3, .*part0\.mask"):
         verify(prefix)
     shutil.move(f"{prefix}.mask", f"{prefix}.elsewhere")
     for quick in (False, True):
@@ -191,8 +186,7 @@ def test_labels_are_in_the_vocabulary(tmp_path: Path) -> None:
         new.add_item([1, 2, 3], labels=[-100, 2, 7])
         new.finalize(f"{prefix}.idx")
     verify(prefix, vocab_size=8)
-    message = r"labelled\.labels: byte 8, token 2: labels is 7, expected an id below the vocab"
-    with pytest.raises(FormatError, match=message):
+    with pytest.raises(FormatError, match=r"labelled\.labels: byte 8, token 2: .*\b7;"):
         verify(prefix, vocab_size=7)
 
 
