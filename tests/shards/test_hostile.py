@@ -82,7 +82,7 @@ def test_nothing_but_empty_documents(corpus: Corpus, tmp_path: Path) -> None:
     prefix = str(tmp_path / "pile")
     plan = plan_of(corpus, [heavy(tmp_path / "blank.jsonl", [""])], prefix, keys=("a",))
     encode_shard(plan, prefix, 0, workers=1)
-    with pytest.raises(InputError, match="no document in any shard has a token under the key 'a'"):
+    with pytest.raises(InputError, match=r"/pile: .*'a'"):
         commit(plan, prefix)
 
 
@@ -97,9 +97,9 @@ def test_names_of_outputs(name: str, corpus: Corpus, tmp_path: Path) -> None:
 
 def test_names_that_are_no_outputs(corpus: Corpus, tmp_path: Path) -> None:
     for name, match in (
-        (f"{tmp_path}/pile.plan", "would be taken for a plan"),
-        (f"{tmp_path}/plan.jsonl", "would be taken for a plan"),
-        ("s3://key:word@bucket/pile", "^s3://bucket/pile: its URL holds a secret"),
+        (f"{tmp_path}/pile.plan", r"/pile\.plan: "),
+        (f"{tmp_path}/plan.jsonl", r"/plan\.jsonl: "),
+        ("s3://key:word@bucket/pile", "^s3://bucket/pile: .*secret"),
     ):
         with pytest.raises(UsageError, match=match):
             make_shard_plan(EncodeOptions(tuple(corpus.inputs), output=name, **corpus.options))  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def test_a_plan_that_somebody_else_wrote(
         with pytest.raises(FormatError, match=r"plan\.jsonl"):
             ShardPlan.load(prefix)
     for line in (b"{", b"[]", b'{"inputs": 3}', b"[" * 9**5, b'{"inputs": [], "parts": [[1]]}'):
-        with pytest.raises(FormatError, match="shard 0 of the plan"):
+        with pytest.raises(FormatError, match=r"\bshard 0\b"):
             replace(plan, body=line + b"\n").shard(0)
     line = json.loads(plan.body.splitlines()[0])
     hostile: dict[str, list[Any]] = {
@@ -152,7 +152,7 @@ def test_a_plan_that_somebody_else_wrote(
             assert main(["commit", prefix]) == 1
             assert "a fault in tokpack" not in capsys.readouterr().err, (name, value)
     for options in ({}, {**plan.options, "no_such": 1}):
-        with pytest.raises(FormatError, match="its options cannot be understood"):
+        with pytest.raises(FormatError, match=r"plan\.jsonl: .*\boptions\b"):
             replace(plan, options=options).encode_options(prefix, 0)
     Path(plan_path(prefix)).unlink()
     os.mkfifo(plan_path(prefix))

@@ -138,19 +138,19 @@ def test_a_plan_of_another_version_is_refused(corpus: Corpus, tmp_path: Path) ->
     prefix = str(tmp_path / "x")
     plan = make_shard_plan(options(corpus, tmp_path / "x"))
     save_plan(replace(plan, version="0.0.9").identified(), prefix)
-    with pytest.raises(ResumeError, match=r"tokpack 0\.0\.9.* all shards need the same version"):
+    with pytest.raises(ResumeError, match=r"plan\.jsonl .*\btokpack 0\.0\.9, "):
         ShardPlan.load(prefix)
     save_plan(plan, prefix, overwrite=True)
     assert ShardPlan.load(prefix) == plan
 
 
 def test_what_cannot_be_cut_is_refused(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="limit takes"):
+    with pytest.raises(UsageError, match=r"^limit "):
         make_shard_plan(options(corpus, tmp_path / "x", limit=3))
-    with pytest.raises(UsageError, match="stdin> can be read only once"):
+    with pytest.raises(UsageError, match=r"^<stdin> "):
         make_shard_plan(EncodeOptions("-", output=str(tmp_path / "x"), input_format="text"))
     os.mkfifo(tmp_path / "pipe")  # nobody writes to it
-    with pytest.raises(UsageError, match="pipe can be read only once"):
+    with pytest.raises(UsageError, match="/pipe "):
         make_shard_plan(EncodeOptions(str(tmp_path / "pipe"), output=str(tmp_path / "x")))
     with pytest.raises(InputError):
         ShardPlan.load(str(tmp_path / "nothing"))
@@ -210,10 +210,10 @@ def test_ranges_are_read_back(numbers: list[int]) -> None:
         ({"LSB_JOBINDEX": "1"}, [0]),
         ({"SGE_TASK_ID": "7"}, [6]),
         ({"SGE_TASK_ID": "undefined", "PBS_ARRAYID": "2"}, [2]),
-        ({"LSB_JOBINDEX": "0"}, "none of"),
-        ({"SGE_TASK_ID": "\u00b2"}, "none of"),
-        ({"JOB_COMPLETION_INDEX": "7"}, "the array is too long"),
-        ({}, "none of"),
+        ({"LSB_JOBINDEX": "0"}, r"^shard='auto': .*\bLSB_JOBINDEX\b"),
+        ({"SGE_TASK_ID": "\u00b2"}, r"^shard='auto': .*\bSGE_TASK_ID\b"),
+        ({"JOB_COMPLETION_INDEX": "7"}, r"^JOB_COMPLETION_INDEX .*\b7: .*\b7 shards\b"),
+        ({}, r"^shard='auto': .*\bSLURM_ARRAY_TASK_ID\b"),
     ],
 )
 def test_the_task_of_an_array(
@@ -244,7 +244,7 @@ def test_what_does_not_fit_a_cluster_is_said(corpus: Corpus, tmp_path: Path) -> 
     assert check_fits(plan, options.output, machines=plan.shards, disk=1) == []
     (said,) = check_fits(plan, options.output, machines=plan.shards + 2, disk=1)
     assert f"of {plan.shards + 2} machines 2 would have nothing to do" in said
-    with pytest.raises(UsageError, match=r"the largest shard takes about [\d.]+ MB of local disk"):
+    with pytest.raises(UsageError, match=r" [\d.]+ MB .*\b1 kB: .*\bshard_size\b.*\bscratch\b"):
         check_fits(plan, "s3://tokens/pile", machines=1, disk=1000)
     (said,) = check_fits(plan, "memory://tokens/pile", machines=1, disk=0)
     assert "this store does not compare before it writes" in said

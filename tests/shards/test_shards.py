@@ -253,22 +253,20 @@ def test_what_is_missing_or_another_is_not_committed(
             path.write_bytes(content)
 
     files[2].unlink()
-    refused(
-        InputError, f"1 of {plan.shards} shards are missing; make them with .* --shard 0`, and see"
-    )
+    refused(InputError, rf"\b1 of {plan.shards} shards .* --shard 0`")
     files[2].write_bytes(kept[files[5]])  # of another shard
-    refused(FormatError, r"00000\.json: not the shard that was planned \(it has")
+    refused(FormatError, r"00000\.json: .*\b1 input, .*\b3\)")
     files[3].write_bytes(kept[files[3]][:-2])
-    refused(FormatError, r"00001\.bin has \d+ bytes, its manifest says")
+    refused(FormatError, rf"00001\.bin .*\b{len(kept[files[3]]) - 2} .*\b{len(kept[files[3]])}:")
     files[1].unlink()
-    refused(FormatError, r"00000\.idx has no bytes")
+    refused(FormatError, rf"00000\.idx .*\b{len(kept[files[1]])}:")
     files[2].write_bytes(kept[files[2]][:200])
     refused(FormatError, r"00000\.json")
     manifest = json.loads(kept[files[5]])
     for change, told in (
-        ({"options": {**manifest["options"], "key": "title"}}, "not the shard that was planned: "),
-        ({"records": manifest["records"] + 1}, "its counts do not add up"),
-        ({"dtype": "int32"}, "ids are int32, in earlier shards uint16"),
+        ({"options": {**manifest["options"], "key": "title"}}, r".*\bplanned\b"),
+        ({"records": manifest["records"] + 1}, r".*\bcounts\b"),
+        ({"dtype": "int32"}, r".*\bint32, .*\buint16\b"),
     ):
         files[5].write_text(json.dumps({**manifest, **change}))
         refused(FormatError, rf"00001\.json: {told}")
@@ -290,7 +288,7 @@ def test_bad_records_of_all_shards_are_counted_together(corpus: Corpus, tmp_path
     plan = planned(corpus, prefix, corpus.units[:2], max_rejects=3)
     for number in range(plan.shards):
         encode_shard(plan, str(prefix), number, workers=1)
-    with pytest.raises(InputError, match="4 bad records, more than the 3 allowed"):
+    with pytest.raises(InputError, match=r"^4 .* 3 .*\bpile-\*\.rejects\.jsonl"):
         commit(plan, str(prefix))
     assert not Path(f"{prefix}.json").exists()
 
@@ -311,14 +309,14 @@ def test_an_input_that_has_changed_since_the_plan(corpus: Corpus, tmp_path: Path
         path.unlink()
     content = source.read_bytes()
     source.write_bytes(content.replace(b"the", b"eht"))
-    with pytest.raises(InputError, match="has changed since the plan was made"):
+    with pytest.raises(InputError, match=r"/a\.jsonl .*\bplan\b.*\boverwrite=True"):
         encode_shard(plan, str(prefix), 0, workers=1)
     (one,) = survey(plan, str(prefix))
     assert one.state == "failed"
     assert one.report is not None
     assert "has changed" in one.report.message
     source.unlink()
-    with pytest.raises(InputError, match="every machine needs the inputs"):
+    with pytest.raises(InputError, match=r"/a\.jsonl: "):
         encode_shard(plan, str(prefix), 0, workers=1)
 
 
@@ -414,12 +412,12 @@ def test_what_a_lost_machine_has_is_taken_and_what_failed_is_not(
     command = ["encode", "--plan", str(prefix), "--shard", "next", "-q", "--workers", "1"]
     assert main(command) == 2  # at the end: the others are made first
     assert states(plan, prefix) == "failed done done"
-    with pytest.raises(WorkerError, match=r"unit0\.jsonl:6001.*fix that.*--shard 0`"):
+    with pytest.raises(WorkerError, match=r"unit0\.jsonl:6001.*--shard 0`"):
         next(free_shards(plan, str(prefix)))
     reports[0].unlink()
     number, lease = next(free_shards(plan, str(prefix)))
     reports[0].write_text(json.dumps(asdict(lost)))
-    with pytest.raises(BusyError, match="another process has taken shard 0"):
+    with pytest.raises(BusyError, match=r"\.plan/00000\.json: .*\bshard 0\b"):
         encode_shard(plan, str(prefix), number, workers=1, lease=lease)
 
 

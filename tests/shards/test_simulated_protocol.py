@@ -110,6 +110,6 @@ def test_a_commit_whose_plan_was_replaced_meanwhile_is_taken_back(studio: Studio
             world.model.place(plan_path(PILE), other)
 
     world.model.changed = changed
-    with pytest.raises(OutputError, match="was replaced or removed meanwhile"):
+    with pytest.raises(OutputError, match=r"/pile\.plan/plan\.jsonl "):
         studio.commit()
     assert f"{PILE}.json" not in world.model.objects

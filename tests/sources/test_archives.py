@@ -149,7 +149,7 @@ class TestBesideLmDataformat:
     def test_its_faults(self, library, tmp_path: Path) -> None:
         cut = write(tmp_path, "cut.dat.zst", COMPRESS["zst"](dat([*WANT, b"cut here"])[:-4]))
         assert self.theirs(library, cut)[-1] == b"cut "
-        with pytest.raises(InputError, match="cut off"):
+        with pytest.raises(InputError, match=r"cut\.dat\.zst:"):
             read_whole(cut)
 
         gz = write(tmp_path, "a.jsonl.gz", COMPRESS["gz"](b'{"text": "a"}\n'))
@@ -195,7 +195,7 @@ def test_holes_of_sparse_files_are_not_made(sparse: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE])
 def test_headers_are_not_held_in_memory(kind: bytes, tmp_path: Path) -> None:
     """What such a header claims is read into memory by tarfile, before a member has its name."""
-    with pytest.raises(InputError, match="a header of 8,000,000,000 bytes"):
+    with pytest.raises(InputError, match=r"a\.tar: .*\b8,000,000,000 bytes"):
         read_whole(write(tmp_path, "a.tar", _claiming(kind, 8 * 10**9)))
 
 

@@ -324,7 +324,11 @@ def test_keys_inside_of_structs(tmp_path: Path, bpe: Path) -> None:
             for name in names:
                 assert dataset(tmp_path / f"o{name}") == dataset(tmp_path / f"lines{name}")
     assert pq.read_table(tmp_path / "o_meta.text.docs.parquet")["meta.source"][3].as_py() == "s3"
-    for key, said in (("meta.nope", "no column"), ("meta.deep", "not text"), ("meta", "not text")):
+    for key, said in (
+        ("meta.nope", "'meta.nope'; .* meta$"),
+        ("meta.deep", "'meta.deep' .*struct<"),
+        ("meta", "'meta' .*struct<"),
+    ):
         for made in (str(tmp_path / "a.parquet"), table, table.to_pandas()):
-            with pytest.raises(InputError, match=f"{said}"):
+            with pytest.raises(InputError, match=said):
                 tokpack.encode(made, tmp_path / "x", keys=key, tokenizer=bpe)

@@ -164,7 +164,7 @@ def test_missing_package_is_named(
 ) -> None:
     source = one_source(writer(tmp_path / "a", table()))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"pip install 'tokpack\[parquet\]'"):
+    with pytest.raises(InputError, match=r"'tokpack\[parquet\]'"):
         list(read(source, WHOLE, ["text"]))
 
 
@@ -209,7 +209,7 @@ def test_saved_dataset_dict(hf: Any, tmp_path: Path) -> None:
     assert read_parts(source, [WHOLE]).texts == WANT[10:20]
     with pytest.raises(InputError, match="hf_split"):
         discover([folder])
-    with pytest.raises(InputError, match="no split 'dev': name one of train, test"):
+    with pytest.raises(InputError, match=r"/saved: .*'dev': .* train, test, .*hf_split='train'"):
         discover([folder], hf_split="dev")
     with pytest.raises(UsageError, match="hf_split"):
         discover([__file__], hf_split="dev")
@@ -230,9 +230,9 @@ def test_dataset_by_name(hf: Any, tmp_path: Path) -> None:
         assert read_parts(source, [WHOLE]).texts == want
     (source,) = discover([f"hf://{folder}"], hf_split="test")
     assert read_parts(source, [WHOLE]).texts == WANT[:5]
-    with pytest.raises(InputError, match="slices are not supported"):
+    with pytest.raises(InputError, match=r"'train\[:5\]'"):
         discover([f"hf://{folder}:train[:5]"])
-    with pytest.raises(InputError, match="none: cannot be loaded as a Hugging Face dataset"):
+    with pytest.raises(InputError, match=r"^hf://.*/none: "):
         discover([f"hf://{tmp_path}/none"])
 
 
@@ -251,7 +251,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(
 
 def test_dataset_by_name_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match=r"pip install 'tokpack\[hf\]'"):
+    with pytest.raises(InputError, match=r"'tokpack\[hf\]'"):
         discover(["hf://owner/name"])
 
 
@@ -273,7 +273,7 @@ def test_offsets_beyond_the_text(tmp_path: Path) -> None:
     assert raw.count(offsets) == 1
     for broken in ([0, 50, 1000], [50, 0, 100], [-1, 50, 100], [0, 1000, 100]):
         path.write_bytes(raw.replace(offsets, np.array(broken, np.int32).tobytes()))
-        with pytest.raises(InputError, match="unreadable arrow file"):
+        with pytest.raises(InputError, match=r"/a: .*arrow.* (offsets|array)"):
             read_whole(str(path))
 
 

@@ -147,7 +147,7 @@ def test_a_real_corpus(corpus: str, shared: Path, tmp_path: Path, bpe: Path) -> 
 
 def test_nulls_of_a_table(tmp_path: Path, bpe: Path) -> None:
     rows = pa.table({"text": ["a", None, "b"]})
-    with pytest.raises(RecordError, match="table, document number 2: 'text' is null"):
+    with pytest.raises(RecordError, match=r"^table, document number 2: 'text' "):
         tokpack.encode(rows, tmp_path / "a", tokenizer=bpe)
     manifest = tokpack.encode(rows, tmp_path / "a", tokenizer=bpe, on_error="skip")
     assert (manifest.documents, manifest.rejected) == (2, 1)
@@ -161,7 +161,7 @@ def test_keys(tmp_path: Path, bpe: Path) -> None:
     tokpack.encode(tmp_path / "in.jsonl", tmp_path / "y", keys=["a.b", "c"], tokenizer=bpe)
     for key in made:
         assert dataset(tmp_path / f"x_{key}") == dataset(tmp_path / f"y_{key}")
-    with pytest.raises(UsageError, match="have no keys"):
+    with pytest.raises(UsageError, match=r"\bstr .*\bkeys\b"):
         tokpack.encode(iter(["a"]), tmp_path / "z", keys=["a", "c"], tokenizer=bpe)
 
 

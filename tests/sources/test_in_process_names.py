@@ -44,8 +44,8 @@ def test_texts_are_texts_whatever_they_look_like(bpe: Path, tmp_path: Path) -> N
     assert [one.documents for one in made] == [3, 3, 3]
     assert len({(tmp_path / f"{number}.bin").read_bytes() for number in range(3)}) == 1
     for given, more, said in (
-        (texts, texts, "both given"),
-        (None, "hello", "it must be an iterable of str"),
+        (texts, texts, r"\binputs and texts\b"),
+        (None, "hello", "^texts .*'hello'"),
     ):
         with pytest.raises(UsageError, match=said):
             tokpack.encode(given, tmp_path / "x", texts=more, tokenizer=bpe)
@@ -63,17 +63,17 @@ def test_hugging_face_names_and_refusals() -> None:
     only = in_process(datasets.DatasetDict(train=made), KEYS)
     assert isinstance(only, Source)
     assert only.fingerprint() == source.fingerprint()
-    with pytest.raises(UsageError, match=r"give iter\(dataset\)"):
+    with pytest.raises(UsageError, match=r"\biter\(dataset\)"):
         in_process(made.with_transform(dict), KEYS)
-    with pytest.raises(InputError, match="no column 'txt'; the columns are text"):
+    with pytest.raises(InputError, match=r"'txt'; .* text$"):
         in_process(made, ["txt"])
 
 
 def test_frames_that_cannot_be_read() -> None:
     library = pytest.importorskip("pandas", reason="needs pandas")
     for frame, said in (
-        (library.DataFrame({"x": ["a"]}), "no column 'text'; the columns are x"),
-        (library.DataFrame({"text": ["a", 5]}), "cannot be converted to Arrow"),
+        (library.DataFrame({"x": ["a"]}), "^table: .*'text'; .* x$"),
+        (library.DataFrame({"text": ["a", 5]}), r"^table: .*\bArrow\b.*iter\(table\['text'\]\)"),
     ):
         with pytest.raises(InputError, match=said):
             in_process(frame, KEYS)

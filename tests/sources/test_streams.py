@@ -52,9 +52,7 @@ def test_cut_off_anywhere(compression: str, tmp_path: Path) -> None:
     random_cuts = random.Random(5).sample(range(10, len(packed)), 12)
     for cut in [1, 3, 5, len(packed) - 9, len(packed) - 1, *random_cuts]:
         path = write(tmp_path, f"cut{cut}.{compression}", packed[:cut])
-        with pytest.raises(
-            InputError, match=rf"cut{cut}.{compression}: the {compression} stream is"
-        ):
+        with pytest.raises(InputError, match=rf"/cut{cut}\.{compression}: .*\bcut off\b"):
             read_all(path, compression)
 
 
@@ -75,10 +73,10 @@ def test_corrupt(compression: str, tmp_path: Path) -> None:
         broken = bytearray(packed)
         broken[at] ^= 0x55
         path = write(tmp_path, f"{at}.{compression}", bytes(broken))
-        with pytest.raises(InputError, match=rf"{at}.{compression}: the {compression} stream is"):
+        with pytest.raises(InputError, match=rf"/{at}\.{compression}: "):
             read_all(path, compression)
     path = write(tmp_path, f"tail.{compression}", bytes(packed) + b"garbage")
-    with pytest.raises(InputError, match=f"the {compression} stream is corrupt"):
+    with pytest.raises(InputError, match=rf"tail\.{compression}: .*\bcorrupt\b"):
         read_all(path, compression)
 
 
@@ -288,7 +286,7 @@ def test_a_dictionary_that_is_not_there_is_named(before: bytes, tmp_path: Path) 
     lines = RAW.splitlines(keepends=True)
     trained = zstandard.train_dictionary(2000, lines[:2000])
     raw = before + zstandard.ZstdCompressor(dict_data=trained).compress(RAW)
-    with pytest.raises(InputError, match=f"the dictionary {trained.dict_id()}, which is needed"):
+    with pytest.raises(InputError, match=rf"a\.jsonl\.zst: .*\b{trained.dict_id()}\b"):
         read_all(write(tmp_path, "a.jsonl.zst", raw), "zst")
     nameless = zstandard.ZstdCompressionDict(b"".join(lines[:50]))
     raw = zstandard.ZstdCompressor(dict_data=nameless).compress(b"".join(lines[:50]))
