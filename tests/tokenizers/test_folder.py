@@ -487,9 +487,12 @@ def test_glm_s_ranks_are_cut_as_its_code_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"added_tokens_decoder": {"1": token(START)}}, "below"),
-        ({"added_tokens_decoder": {"300": token(START, rstrip=True)}}, "rstrip"),
-        ({"added_tokens_decoder": {"300": token(START)}, "eos_token": END}, "no id"),
+        ({"added_tokens_decoder": {"1": token(START)}}, r"<\|im_start\|> .*\bid 1 .*\b265\b"),
+        ({"added_tokens_decoder": {"300": token(START, rstrip=True)}}, r"\brstrip\b"),
+        (
+            {"added_tokens_decoder": {"300": token(START)}, "eos_token": END},
+            r"<\|im_end\|> .*\badded_tokens_decoder\b",
+        ),
     ],
 )
 def test_special_tokens_that_no_ranks_can_have(

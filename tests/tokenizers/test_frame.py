@@ -80,7 +80,7 @@ def test_what_a_post_processor_adds(
 
 def test_a_post_processor_that_does_more_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path, framed(template("$A", SEP, "$A")))
-    with pytest.raises(TokenizerError, match="post_processor does more"):
+    with pytest.raises(TokenizerError, match=r"\bpost_processor\b.*\badd_special_tokens=True"):
         frame_of(load_tokenizer(path), append_eod=False, add_special_tokens=True)
 
 
@@ -112,15 +112,12 @@ def test_tokens_by_name_and_by_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (
-            "<eos>",
-            "no token '<eos>' to be its EOD: it is text of 5 ids; choose one with eod_token",
-        ),
-        ("[SEP", r"no token '\[SEP' .* such as \[SEP\] \(260\)$"),
-        ("262", "no token 262: ids are below 262, so it cannot be its EOD"),
-        ("1" * 5000, "to be its EOD"),
-        ("", "no token '' to be its EOD;"),
-        ("\udcff", "no token .* to be its EOD"),  # not UTF-8 on the command line
+        ("<eos>", r"'<eos>' .*\bEOD: .*\b5 ids; .*\beod_token\b"),
+        ("[SEP", r"'\[SEP' .* \[SEP\] \(260\)$"),
+        ("262", r"\btoken 262: .*\b262, .*\bEOD$"),
+        ("1" * 5000, r"'1{99}.*\bEOD\b"),
+        ("", r"'' .*\bEOD; .*\beod_token\b"),
+        ("\udcff", r"'\\udcff' .*\bEOD\b"),  # not UTF-8 on the command line
     ],
 )
 def test_an_eod_that_is_no_token(tmp_path: Path, given: str, said: str) -> None:

@@ -141,9 +141,7 @@ def test_a_text_at_which_a_pattern_runs_away(
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     monkeypatch.setattr(huggingface, "MOST_SECONDS", 0.05)
     what = "the tokenizers library" if pattern is None else r"the pattern '\(\?>\.\*x\)"
-    with pytest.raises(
-        RecordError, match=rf"d\.jsonl:3: {what}.* runs away .*for 12,000 bytes\): leave the doc"
-    ) as caught:
+    with pytest.raises(RecordError, match=rf"d\.jsonl:3: {what}.*\b12,000 bytes\b") as caught:
         tokpack.encode(
             [str(source)],
             str(tmp_path / "out"),
@@ -156,10 +154,10 @@ def test_a_text_at_which_a_pattern_runs_away(
 
 
 def test_a_training_at_which_a_pattern_runs_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TokenizerError, match=r"the pattern '\(a\+\)\+\$\|.*: .*retry-limit"):
+    with pytest.raises(TokenizerError, match=r"'\(a\+\)\+\$\|.*: .*retry-limit"):
         train_bpe(["b", "a" * 40 + "b"], vocab_size=300, pattern=r"(a+)+$|\s+")
     monkeypatch.setattr(huggingface, "MOST_SECONDS", 0.05)
-    with pytest.raises(TokenizerError, match=r"number 2 of those read\): .*for 17,000 bytes"):
+    with pytest.raises(TokenizerError, match=r"\(number 2 .*\b17,000 bytes"):
         train_bpe(["b", "a" * 17_000], vocab_size=300, pattern=RUNS_AWAY)
 
 
@@ -177,7 +175,7 @@ def test_a_normalizer_that_multiplies_a_text(tmp_path: Path) -> None:
     for kind, steps in (("normalizer", [step] * 3), ("decoder", [step] * 3)):
         definition = {**tiny(), kind: {"type": "Sequence", f"{kind}s": steps}}
         path = write(tmp_path / "t.json", definition)
-        with pytest.raises(TokenizerError, match=rf"t\.json: its {kind} .* 1e\+09 times as long"):
+        with pytest.raises(TokenizerError, match=rf"t\.json: .*\b{kind} .* 1e\+09 .* 1,000 "):
             tokpack.encode("README.md", tmp_path / "out", tokenizer=path, input_format="text")
 
 

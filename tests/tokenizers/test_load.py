@@ -102,7 +102,7 @@ def test_gpt2_s_files_as_a_folder_and_as_flags(tmp_path: Path) -> None:
 def test_what_the_library_cannot_read_is_said(tmp_path: Path) -> None:
     broken = tiny()
     broken["model"]["merges"] = "oops"
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json: .* cannot read it: "):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json: tokenizers [\d.]+ "):
         load_tokenizer(save(tmp_path, broken))
 
 
@@ -142,9 +142,7 @@ def test_known_names_in_the_cache(shared: Path, tmp_path: Path) -> None:
     merges = (cache / "gpt2" / "merges.txt").read_text(encoding="utf-8").split("\n")
     merges[5], merges[6] = merges[6], merges[5]
     (cache / "gpt2" / "merges.txt").write_text("\n".join(merges), encoding="utf-8")
-    with pytest.raises(
-        TokenizerError, match=r"are not those of the tokenizer gpt2 .* replace them"
-    ):
+    with pytest.raises(TokenizerError, match=r"/gpt2: .*\btokenizer gpt2 \(sha256 "):
         load_tokenizer("gpt2")
 
 

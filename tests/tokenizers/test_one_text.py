@@ -38,9 +38,9 @@ def test_what_is_no_row_of_ids(tmp_path: Path, words: bool) -> None:
     path = save(tmp_path, {"a": 0, "b": 2} if words else tiny())
     tokenizer = load_tokenizer(path, tokenizer_type="Whitespace" if words else None)
     for wrong in ("a", None, 5, [1.5], ["1"], [[1]], np.zeros((2, 2), int)):
-        with pytest.raises(UsageError, match="decode takes whole numbers in a row"):
+        with pytest.raises(UsageError, match=r"^decode "):
             tokenizer.decode(wrong)  # type: ignore[arg-type]
     for unknown in (-1, 10**9, *([1] if words else [])):
-        with pytest.raises(TokenizerError, match=f"has no token {unknown}: "):
+        with pytest.raises(TokenizerError, match=f" {unknown}: "):
             tokenizer.decode([unknown])
     assert tokenizer.decode(np.array([0, 2], np.uint16)) == tokenizer.decode([0, 2])

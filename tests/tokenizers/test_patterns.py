@@ -107,16 +107,16 @@ def test_text_that_an_expression_does_not_match_stays(tmp_path: Path) -> None:
         (r"(?i)\p{Lu}+|.", r"flag i in '\(\?i'"),
         (r"(?i:\p{Lu}+)|.", r"flag i in '\(\?i'"),
         (r"(?i:mass|of)|.", r"flag i in '\(\?i'"),
-        (r"\0|.", r"has \\0, which tiktoken does not know"),
-        (r"\X|[\Qa\E]", r"has \\X, which tiktoken does not know"),
-        (r".|\p", r"ends in \\p, without"),
+        (r"\0|.", r"has \\0, "),
+        (r"\X|[\Qa\E]", r"has \\X, "),
+        (r".|\p", r"ends in \\p, "),
         (r"[a-z--[aeiou]]+|.", "has -- in a set"),
         (r"[^a~~b]+|.", "has ~~ in a set"),
-        (r"\p{N}?{1,3}|.", r"has \?\{1,3\}, a repetition of a repetition here and characters"),
-        (r"a{1,2}{2}|.", r"has \{1,2\}\{2\}, a repetition of a repetition"),
-        (r"[[:alpha:]_]+|.", r"has \[: in a set, a class of ASCII in tiktoken"),
+        (r"\p{N}?{1,3}|.", r"has \?\{1,3\}, "),
+        (r"a{1,2}{2}|.", r"has \{1,2\}\{2\}, "),
+        (r"[[:alpha:]_]+|.", r"has \[: in a set"),
         (r"[^[:^digit:]]|.", r"has \[: in a set"),
-        (r"\p{Word}+|.", r"has \\p\{Word\}, which tiktoken does not know or reads in another way"),
+        (r"\p{Word}+|.", r"has \\p\{Word\}, "),
         (r"[\P{ pr_int }]|.", r"has \\P\{ pr_int \}"),
         (r"[.-[a]]|.", r"has - before \[ or && in a set"),
         (r"[%-&&\w]|.", r"has - before \[ or && in a set"),
@@ -170,7 +170,7 @@ def test_word_characters_in_sets_are_others_than_outside(expression: str) -> Non
 
 def test_sets_of_any_case_with_letters_that_are_two() -> None:
     r"""\H has U+FB00, which is ff in another case."""
-    with pytest.raises(ValueError, match="a negated set of any case"):
+    with pytest.raises(ValueError, match=r"\bnegated set\b.*\bstep 1$"):
         _core.Pretokenizer([("Isolated", r"(?i:[\H])", False), ("ByteLevel", "", False)])
 
 
@@ -189,7 +189,7 @@ def test_what_has_become_native_keeps_its_fingerprint(tmp_path: Path) -> None:
 
 def test_a_pattern_that_runs_away_ends_with_an_error(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(save_lines(tmp_path, OWN), pattern=r"(a+)+$|(?>\s+|x)")
-    with pytest.raises(TokenizerError, match=r"the pattern .*retry-limit"):
+    with pytest.raises(TokenizerError, match=r"'\(a\+\)\+\$\|.*: .*retry-limit"):
         ids(tokenizer, ["a" * 40 + "b"])
 
 

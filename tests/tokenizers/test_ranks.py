@@ -133,7 +133,7 @@ def test_special_tokens_beside_equal_ones(tmp_path: Path, pattern: str) -> None:
 def test_a_special_token_that_the_library_writes_for_bytes(tmp_path: Path) -> None:
     special = [{"rank": 0, "token_str": "\u00e9", "is_control": True}]
     path = save_tekken(tmp_path, OWN, r"(?>ab|\S)+|\s+", special_tokens=special)
-    with pytest.raises(TokenizerError, match="'\u00e9' is also what the Hugging Face library"):
+    with pytest.raises(TokenizerError, match="'\u00e9'"):
         load_tokenizer(path)
 
 
@@ -214,7 +214,7 @@ def test_another_file_under_the_name_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "tokenizers" / "r50k_base"
     folder.mkdir(parents=True)
     save_lines(folder, OWN, "r50k_base.tiktoken")
-    with pytest.raises(TokenizerError, match="not the file of the tokenizer r50k_base"):
+    with pytest.raises(TokenizerError, match=r"/r50k_base\.tiktoken: .* r50k_base \(sha256 "):
         load_tokenizer("r50k_base")
 
 
@@ -231,23 +231,23 @@ def _line(token: bytes, rank: object) -> bytes:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (b"", "the file has no token"),
-        (b"\n\n", "the file has no token"),
+        (b"", r"own\.tiktoken: .*\bno token$"),
+        (b"\n\n", r"own\.tiktoken: .*\bno token$"),
         (bytes(range(256)) * 4, r"own\.tiktoken:1: "),
-        (lines(OWN)[:-3], r"own\.tiktoken: no line has the rank 2\d: |:265: "),
-        (lines(OWN) + b"AAAA", ":266: a line is a token in base64 and its rank"),
-        (lines(OWN) + b"AA=A 265\n", ":266: not base64"),
-        (lines(OWN) + b"AAAAA 265\n", ":266: not base64"),
-        (lines(OWN) + lines(OWN), ":266: line 1 has the same token"),
-        (lines(OWN) + _line(b"new", 264), ":266: line 265 has the same rank"),
-        (lines(OWN) + _line(b"new", -1), ":266: the rank is not a whole number"),
-        (lines(OWN) + _line(b"new", "1_0"), ":266: the rank is not a whole number"),
-        (lines(OWN) + _line(b"new", 10**30), ":266: the rank is not a whole number"),
-        (lines(OWN) + _line(b"new", 10**8), "no line has the rank 265, and the highest is 10"),
-        (lines(OWN) + _line(b"new", 266), "no line has the rank 265, and the highest is 266"),
-        (lines(OWN) + _line(b"x" * 5000, 265), ":266: a token has 1 to 4096 bytes, not 5,000"),
-        (lines(OWN[1:]), "no token for the byte 0x00"),
-        (lines(OWN).replace(b"\n", b" 1\n", 1), ":1: a line is a token"),
+        (lines(OWN)[:-3], r":265: line 3 .*\brank\b"),
+        (lines(OWN) + b"AAAA", ":266: .*'AAAA'"),
+        (lines(OWN) + b"AA=A 265\n", r":266: .*\bbase64\b.*'AA=A 265'"),
+        (lines(OWN) + b"AAAAA 265\n", r":266: .*\bbase64\b.*'AAAAA 265'"),
+        (lines(OWN) + lines(OWN), r":266: line 1 .*\btoken\b"),
+        (lines(OWN) + _line(b"new", 264), r":266: line 265 .*\brank\b"),
+        (lines(OWN) + _line(b"new", -1), r":266: .*\brank\b.* -1'"),
+        (lines(OWN) + _line(b"new", "1_0"), r":266: .*\brank\b.* 1_0'"),
+        (lines(OWN) + _line(b"new", 10**30), r":266: .*\brank\b.* 10{30}'"),
+        (lines(OWN) + _line(b"new", 10**8), r"\brank 265, .*\b100000000\b"),
+        (lines(OWN) + _line(b"new", 266), r"\brank 265, .*\b266\b"),
+        (lines(OWN) + _line(b"x" * 5000, 265), r":266: .*\b4096 bytes, .*\b5,000\b"),
+        (lines(OWN[1:]), r"\bbyte 0x00\b"),
+        (lines(OWN).replace(b"\n", b" 1\n", 1), ":1: .* 0 1'"),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, raw: bytes, reason: str) -> None:
@@ -276,8 +276,8 @@ def test_tekken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"config": {}}, "its config has no pattern"),
-        ({"config": {"pattern": "."}}, "default_vocab_size of its config is None"),
+        ({"config": {}}, r"\bconfig\b.*\bpattern\b"),
+        ({"config": {"pattern": "."}}, r"\bdefault_vocab_size\b.*\bNone,"),
         ({"special_tokens": [{"rank": 11, "token_str": "x"}]}, "ids from 10 on"),
         ({"special_tokens": [{"rank": 1}]}, "special token 0 is"),
         ({"special_tokens": 3}, "special token 0 is 3"),
@@ -299,7 +299,7 @@ def test_tik_tokenizer(tmp_path: Path) -> None:
     path.write_text(json.dumps(entries([*OWN, b"never"])))
     with pytest.raises(TokenizerError, match="tokenizer_type='TikTokenizer'"):
         load_tokenizer(path)
-    with pytest.raises(TokenizerError, match="has 266 tokens, and its vocabulary takes 130072"):
+    with pytest.raises(TokenizerError, match=r"\b266 tokens\b.*\b130072\b.*\bvocab_size\b"):
         load_tokenizer(path, tokenizer_type="TikTokenizer")
     sizes = {"vocab_size": 285, "special_tokens_count": 20}
     for pattern in (None, "v2", "v1"):

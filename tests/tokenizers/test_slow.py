@@ -56,7 +56,7 @@ def test_a_word_that_a_vocabulary_cannot_express(tmp_path: Path) -> None:
         dtype="int32", append_eod=True
     )
     assert rows(encoder.encode(*block(["cat cat"]))) == [[1, 1, 0]]
-    with pytest.raises(UnencodableError, match=r"'dog' of document 3 .* has no <unk>") as caught:
+    with pytest.raises(UnencodableError, match=r"'dog' of document 3 .*<unk>") as caught:
         encoder.encode(*block(["cat", "", "cat dog"]))
     assert pickle.loads(pickle.dumps(caught.value)).document == 2
 
@@ -64,11 +64,11 @@ def test_a_word_that_a_vocabulary_cannot_express(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("vocab", "message"),
     [
-        ({"a b": 0}, "'a b' holds white space"),
-        ({"": 0}, "'' holds white space"),
-        ({"a": 0, "b": 0}, "'a' and 'b' have the same id 0"),
-        ({"a": 0.5}, "id of 'a' is 0.5, not a whole number"),
-        ({}, "vocabulary is empty"),
+        ({"a b": 0}, r"\.json: 'a b' "),
+        ({"": 0}, r"\.json: '' "),
+        ({"a": 0, "b": 0}, "'a' and 'b' .*id 0$"),
+        ({"a": 0.5}, r"'a' is 0\.5,"),
+        ({}, r"\.json: .*empty"),
     ],
 )
 def test_vocabularies_of_words_that_are_wrong(
@@ -85,9 +85,9 @@ def test_a_vocabulary_of_words_is_made_from_texts(tmp_path: Path) -> None:
     assert list(train_whitespace_vocab(TEXTS, vocab_size=4)) == ["<unk>", EOD, "the", "mat"]
     assert list(train_whitespace_vocab(TEXTS, min_count=3)) == ["<unk>", EOD, "the"]
     assert list(train_whitespace_vocab([f"x {EOD} <unk>"])) == ["<unk>", EOD, "x"]
-    with pytest.raises(InputError, match="no word occurs 6 times"):
+    with pytest.raises(InputError, match=r"\b6 times\b"):
         train_whitespace_vocab(TEXTS, min_count=6)
-    with pytest.raises(UsageError, match="vocabulary of 2 has no room"):
+    with pytest.raises(UsageError, match=r"\bvocabulary of 2\b"):
         train_whitespace_vocab(TEXTS, vocab_size=2)
     tokenizer = load_tokenizer(vocab_file=save(tmp_path, vocab), tokenizer_type="Whitespace")
     encoder = tokenizer.encoder(dtype="uint16", append_eod=True)
@@ -110,7 +110,7 @@ def test_a_trained_bpe_is_native_and_round_trips(tmp_path: Path) -> None:
     encoded = rows(encoder.encode(*block(new)))
     assert [tokenizer.decode(ids) for ids in encoded] == new
     assert len(encoded[1]) < len(texts[0]) / 3
-    with pytest.raises(UsageError, match=r"vocabulary of 256 is too small: .* take 257"):
+    with pytest.raises(UsageError, match=r"\bvocabulary of 256\b.*\b257$"):
         train_bpe(texts, vocab_size=256)
 
 
@@ -148,9 +148,9 @@ def test_threads_and_counts_of_a_training(tmp_path: Path) -> None:
     texts = text.read_text().splitlines()
     often = json.loads(train_bpe(texts, vocab_size=900, min_count=300))["model"]["vocab"]
     assert 257 < len(often) < len(json.loads(made[0])["model"]["vocab"])
-    with pytest.raises(UsageError, match="it needs different tokens"):
+    with pytest.raises(UsageError, match=r"^special_tokens .*\['<a>', '<a>'\]"):
         train_bpe(texts, vocab_size=900, special_tokens=["<a>", "<a>"])
-    with pytest.raises(UsageError, match="cannot be compiled"):
+    with pytest.raises(UsageError, match=r"'\(a' .*parenthesis"):
         train_bpe(texts, vocab_size=900, pattern="(a")
 
 
@@ -250,7 +250,7 @@ def test_sentencepiece(piece_model: Path) -> None:
         assert encoded.special.tolist() == [4]
         assert tokenizer.decode(plain[0]) == TEXTS[0]
     assert load_tokenizer(piece_model, eod_token="<s>").eod_id == library.bos_id()
-    with pytest.raises(UsageError, match="never encodes special tokens"):
+    with pytest.raises(UsageError, match=r"/tokenizer\.model .*\bspecial tokens text or error$"):
         tokenizer.encoder(dtype="uint16", append_eod=True, special_tokens="encode")
 
 
@@ -289,7 +289,7 @@ def test_neox_ends_documents_with_a_piece_of_its_own(piece_model: Path, tmp_path
 
 def test_a_file_that_is_no_sentencepiece_model(piece_model: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.model").write_bytes(json.dumps(tiny()).encode())
-    with pytest.raises(TokenizerError, match="not a SentencePiece model"):
+    with pytest.raises(TokenizerError, match=r"bad\.model: .*\bSentencePiece\b"):
         load_tokenizer(tmp_path / "bad.model")
 
 

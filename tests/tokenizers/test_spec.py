@@ -221,7 +221,7 @@ def test_vocabulary_with_holes_counts_them(tmp_path: Path) -> None:
     definition["added_tokens"][0]["id"] = 257
     tokenizer = load_tokenizer(save(tmp_path, definition))
     assert tokenizer.vocab_size == 70_001
-    with pytest.raises(TokenizerError, match="70001 ids, and uint16 holds 65536"):
+    with pytest.raises(TokenizerError, match=r"\b70001 ids, .*\buint16 .*\b65536: .*\bint32$"):
         tokenizer.encoder(dtype="uint16", append_eod=False)
     encoder = tokenizer.encoder(dtype="int32", append_eod=True)
     assert rows(encoder.encode(*block(["abc"]))) == [[70_000, 257]]
@@ -312,20 +312,20 @@ def test_a_vocabulary_without_merges(tmp_path: Path) -> None:
         (
             _without("abc"),
             "a b\nab c\n",
-            r"vocab.json with .*merges.txt: .* merge 2 \('ab' \+ 'c'\) needs",
+            r"vocab\.json .*merges\.txt: .*\bmerge 2 \('ab' \+ 'c'\) .*'abc'",
         ),
-        (_without("b"), "a b\nab c\n", "needs the token 'b'"),
-        (_without("q"), "a b\n", "byte 0x71: text would be lost"),
-        ({**_without(), "zz": 5}, "a b\n", "have the same id 5"),
-        ({**_without(), "zz": -1}, "a b\n", "id of 'zz' is -1"),
-        ({**_without(), "zz": 1 << 40}, "a b\n", "id of 'zz' is 1099511627776"),
-        ({**_without(), "zz": "7"}, "a b\n", "id of 'zz' is '7', not a whole number"),
-        ({}, "a b\n", "vocabulary is empty"),
-        ([1, 2], "a b\n", "a JSON object"),
-        (_without(), "a b\nabc\n", "merges.txt:2: .* not 'abc'"),
-        (_without(), "#version: 0.2\na b\nab  c\n", "merges.txt:3: "),
-        (_without(), "a b\n\nab c\n", "merges.txt:2: .* not ''"),
-        (tiny(), "a b\n", "is a tokenizer.json, which needs no merges"),
+        (_without("b"), "a b\nab c\n", r"\bmerge 1 \('a' \+ 'b'\) .*'b':"),
+        (_without("q"), "a b\n", r"\bbyte 0x71:"),
+        ({**_without(), "zz": 5}, "a b\n", r"vocab\.json: '&' and 'zz' .*\bid 5$"),
+        ({**_without(), "zz": -1}, "a b\n", r"'zz' is -1\b"),
+        ({**_without(), "zz": 1 << 40}, "a b\n", r"'zz' is 1099511627776\b"),
+        ({**_without(), "zz": "7"}, "a b\n", r"'zz' is '7',"),
+        ({}, "a b\n", r"vocab\.json: .*empty"),
+        ([1, 2], "a b\n", r"vocab\.json: .*\bJSON object\b"),
+        (_without(), "a b\nabc\n", r"merges\.txt:2: .*'abc'"),
+        (_without(), "#version: 0.2\na b\nab  c\n", r"merges\.txt:3: .*'ab  c'"),
+        (_without(), "a b\n\nab c\n", r"merges\.txt:2: .*''"),
+        (tiny(), "a b\n", r"vocab\.json: .*\btokenizer\.json\b"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path: Path, vocab: object, merges: str, message: str) -> None:
