@@ -45,7 +45,7 @@ def test_the_cache(store: Store, url: str, copies: Path, monkeypatch: pytest.Mon
     assert left == ["3.txt", "4.txt", "5.txt", "one.idx"]
     monkeypatch.setenv("TOKPACK_CACHE_SIZE", "1KB")
     store.s3.put("small/6.txt", bytes(1_001))
-    with pytest.raises(tokpack.UsageError, match="1,001 bytes, the cache 1,000: set TOKPACK_CACHE"):
+    with pytest.raises(tokpack.UsageError, match=r"/6\.txt .*\b1,001 .* 1,000: .*_CACHE_SIZE"):
         tokpack.storage.near("s3://texts/small/6.txt")
     monkeypatch.setenv("TOKPACK_CACHE_SIZE", "much")
     with pytest.raises(tokpack.UsageError, match="TOKPACK_CACHE_SIZE: 'much'"):
@@ -119,6 +119,6 @@ def test_a_tokenizer(
 
 def test_a_url_has_no_secret(copies: Path) -> None:
     for secret in ("https://me:hidden@host/pile", "https://host/pile?sig=hidden"):
-        with pytest.raises(tokpack.UsageError, match="takes no password") as raised:
+        with pytest.raises(tokpack.UsageError, match=r"^https://host/pile: ") as raised:
             MMapIndexedDataset(secret)
         assert "hidden" not in str(raised.value)

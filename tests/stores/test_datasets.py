@@ -49,7 +49,7 @@ def test_reads_as_from_a_disk(store: Store, disk: Path, url: str) -> None:
     assert all(np.array_equal(own, right) for own, right in pairs)
     assert store.asked("GET", "one.bin") - requests < 12  # more is read ahead each time
     assert store.asked("GET", "one.idx") == 1
-    with pytest.raises(tokpack.UsageError, match="its tokens are on a store: read sequences"):
+    with pytest.raises(tokpack.UsageError, match=r"^s3://texts/sets/one: .*\btokens\b"):
         _ = there.tokens
 
 
@@ -104,7 +104,7 @@ def test_a_virtual_dataset(store: Store, disk: Path, url: str, tmp_path: Path) -
     mine = GPTDataset(there, LENGTH).batch(range(50))
     assert np.array_equal(mine["tokens"], GPTDataset(here, LENGTH).batch(range(50))["tokens"])
     store.s3.delete("sets/one.idx")
-    with pytest.raises(tokpack.InputError, match=r"piece 0, s3://texts/sets/one, is missing"):
+    with pytest.raises(tokpack.InputError, match=r"/all\.json: piece 0, s3://texts/sets/one, "):
         MMapIndexedDataset(whole)[0]
 
 
@@ -306,5 +306,5 @@ def test_a_dataset_that_is_replaced(
         store.put(disk)
 
     store.plan.faults.append(Fault("call", "GET", "one.bin", times=1, act=replace))
-    with pytest.raises(tokpack.InputError, match="one: was replaced while it was verified"):
+    with pytest.raises(tokpack.InputError, match=r"/one: .*\breplaced\b"):
         tokpack.verify(url)

@@ -19,6 +19,7 @@ from support.stores import KEYS, Fault, Plan, web_server
 import tokpack
 from tokpack.errors import StoreError
 from tokpack.sources import discover
+from tokpack.sources.detect import NoTextError
 from tokpack.storage.objects import access
 
 if TYPE_CHECKING:
@@ -141,10 +142,10 @@ def test_folders_and_patterns(
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("s3://texts/tree/a/9.jsonl", "s3://texts/tree/a/9.jsonl: no such object or folder"),
-        ("s3://texts/tree/z*", r"s3://texts/tree/z\*: no object matches this pattern"),
-        ("s3://nobucket/x.jsonl", "there is no bucket 'nobucket' at AWS_ENDPOINT_URL=http"),
-        ("s3://", "names no bucket"),
+        ("s3://texts/tree/a/9.jsonl", r"^s3://texts/tree/a/9\.jsonl: no "),
+        ("s3://texts/tree/z*", r"^s3://texts/tree/z\*: no "),
+        ("s3://nobucket/x.jsonl", "'nobucket' .*AWS_ENDPOINT_URL=http"),
+        ("s3://", "^s3://: .*s3://BUCKET/"),
         ("s3://texts/a//b", "empty path segment"),
         ("nothing://x/y", "Protocol not known: nothing"),
     ],
@@ -200,7 +201,7 @@ def test_objects_that_are_not_what_their_names_say(
     for name, content in (("odd/x.parquet", pointer), ("odd/y.jsonl.zst", b"<!doctype html>")):
         store.s3.put(name, content)
         for named in (name, "odd", f"{name[:5]}*"):
-            with pytest.raises(tokpack.InputError, match=f"s3://texts/{name}: this is"):
+            with pytest.raises(NoTextError, match=f"^s3://texts/{name}: "):
                 discover([f"s3://texts/{named}"])
         store.s3.delete(name)
 
@@ -238,7 +239,7 @@ def test_a_fault_that_stays(store: Store, local: Local, encode: Encode, tmp_path
     """The run ends with one line, and leaves no dataset; when, a simulated clock has shown."""
     store.s3.put("stays/x.jsonl", local.content)
     store.plan.faults.append(Fault("cut", "GET", "stays/x.jsonl", after=2))
-    with pytest.raises(StoreError, match=r"^s3://texts/stays/x.jsonl: .*\(tried for \d+ s\)$"):
+    with pytest.raises(StoreError, match=r"^s3://texts/stays/x\.jsonl: .* \d+ s\)$"):
         encode("s3://texts/stays/x.jsonl")
     assert not list(tmp_path.glob("out.[bij]*"))
 
@@ -259,7 +260,7 @@ def test_an_object_that_changes(
             store.s3.put("changes/x.jsonl", local.content.replace(b"the", b"THE"))
 
     store.plan.faults[:] = [Fault("call", "GET", "changes/x", after=after, times=1, act=change)]
-    with pytest.raises(StoreError, match=r"changes/x\.jsonl changed while it was read"):
+    with pytest.raises(StoreError, match=r"/changes/x\.jsonl changed\b"):
         encode("s3://texts/changes/x.jsonl")
     assert not list(tmp_path.glob("out.[bij]*"))
 
@@ -268,7 +269,7 @@ def test_a_run_goes_on(store: Store, local: Local, encode: Encode, tmp_path: Pat
     """What was encoded before the store failed is not read again; not so if it has changed."""
     url = store.s3.put("resume/x.jsonl", local.content)
     store.plan.faults.append(Fault("403", "GET", "resume/x", beyond=5 << 20))
-    with pytest.raises(StoreError, match="permission denied"):
+    with pytest.raises(StoreError, match=r"/resume/x\.jsonl: .*\(403 Injected\): "):
         encode(url, workers=1)
     store.plan.faults.clear()
     assert (tmp_path / "out.unfinished").is_dir()
@@ -278,17 +279,17 @@ def test_a_run_goes_on(store: Store, local: Local, encode: Encode, tmp_path: Pat
 @pytest.mark.parametrize(
     "case",
     [
-        ({}, "403", "permission denied .403 Forbidden.: check AWS_PROFILE, or AWS_ACCESS_KEY_ID"),
-        ({}, "404", "answers 404 Not Found: check AWS_ENDPOINT_URL"),
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "", "does not answer: check AWS_ENDPOINT_URL"),
+        ({}, "403", r"\(403 Forbidden\): .*AWS_PROFILE, .*AWS_ACCESS_KEY_ID"),
+        ({}, "404", "AWS_ENDPOINT_URL=http.* 404 Not Found: "),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "", r"AWS_ENDPOINT_URL=http://127\.0\.0\.1:1 "),
         (
             dict.fromkeys(KEYS, "") | {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"},
             "",
-            "no credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID",
+            "^s3: no .*AWS_PROFILE, .*AWS_ACCESS_KEY_ID",
         ),
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_PROFILE": "nobody"}, "", "nobody.*check AWS_PROFILE"),
-        ({"TOKPACK_STORE_TIMEOUT": "soon"}, "", "TOKPACK_STORE_TIMEOUT is 'soon'"),
-        ({"AWS_CA_BUNDLE": "/none.pem"}, "", "/none.pem, which AWS_CA_BUNDLE or SSL_CERT_FILE"),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_PROFILE": "nobody"}, "", "nobody.*AWS_PROFILE"),
+        ({"TOKPACK_STORE_TIMEOUT": "soon"}, "", "TOKPACK_STORE_TIMEOUT .*'soon'"),
+        ({"AWS_CA_BUNDLE": "/none.pem"}, "", "/none.pem, .*AWS_CA_BUNDLE"),
     ],
 )
 def test_settings_that_are_wrong(
@@ -364,7 +365,7 @@ def test_a_web_server_whose_file_changes(
     plan = Plan([Fault("call", "GET", after=7, times=1, act=change)])
     with (
         web_server(tmp_path, plan, tags=False) as address,
-        pytest.raises(StoreError, match=r"x\.jsonl changed while it was read"),
+        pytest.raises(StoreError, match=r"/x\.jsonl changed\b"),
     ):
         encode(f"{address}/x.jsonl")
 
@@ -372,7 +373,7 @@ def test_a_web_server_whose_file_changes(
 def test_a_web_server_without_ranges(store: Store, local: Local, encode: Encode) -> None:
     with (
         web_server(local.path.parent, Plan(), ranges=False) as address,
-        pytest.raises(StoreError, match=r"x\.jsonl: its server sends no ranges: download it"),
+        pytest.raises(StoreError, match=r"/x\.jsonl: .*\bno ranges\b"),
     ):
         encode(f"{address}/x.jsonl")
 

@@ -108,7 +108,7 @@ def test_parts_are_within_the_limits_of_s3() -> None:
             for amount, part in zip(amounts, parts, strict=True)
             if not part.copied
         )
-    with pytest.raises(UsageError, match="allows 10000 parts: merge groups of them first"):
+    with pytest.raises(UsageError, match=r"^s3://t/one: 10001 .*\b10000 parts\b"):
         upload.parts_of([Range(objects[0], 0, 100 * MIB)] * 10_001, "s3://t/one")
 
 
@@ -142,12 +142,12 @@ def test_a_byte_that_changes(disk: Path, sets: list[str], store: Store) -> None:
     content[3 * MIB] ^= 1
     store.s3.put("one.bin", bytes(content))
     begin = SIZES["b"]
-    where = rf"one\.bin, bytes {begin:,} to {begin + SIZES['d']:,}: xxh3_blocks is"
+    where = rf"one\.bin, bytes {begin:,} to {begin + SIZES['d']:,}: xxh3_blocks "
     with pytest.raises(FormatError, match=where):
         tokpack.verify("s3://texts/one")
     text = (store.s3.get("one.json") or b"").decode()
     for old, new in (('"bytes": 10,', '"bytes": 12,'), ('"xxh3_blocks"', '"pieces"')):
-        with pytest.raises(FormatError, match=r"bin is .*, expected bytes and a checksum"):
+        with pytest.raises(FormatError, match=r"^manifest: bin .*'bytes'"):
             Manifest.from_json(text.replace(old, new, 1))
 
 
@@ -156,7 +156,7 @@ def test_it_fails_as_a_whole(store: Store, sets: list[str]) -> None:
     content = store.s3.get("sets/d.bin") or b""
     change = lambda: store.s3.put("sets/d.bin", b"x")  # noqa: E731
     store.plan.faults[:] = [Fault("call", "POST", "uploads", times=1, act=change)]
-    with pytest.raises(InputError, match="changed while it was read"):
+    with pytest.raises(InputError, match=r"/sets/d\.bin changed\b"):
         tokpack.merge(sets[1:], "s3://texts/one")
     store.s3.put("sets/d.bin", content)
     assert store.s3.uploads() == 0
@@ -192,7 +192,7 @@ def test_a_virtual_one_beside_its_pieces(store: Store, disk: Path, sets: list[st
     assert (
         tokpack.verify("s3://texts/sets/v").tokens == MMapIndexedDataset(disk / "all").token_count
     )
-    with pytest.raises(UsageError, match="is on a disk, and a dataset on a store cannot refer to"):
+    with pytest.raises(UsageError, match=r"/a: .*\bdisk\b.*\bvirtual=True"):
         tokpack.merge([disk / "a"], "s3://texts/sets/w", virtual=True)
 
 
@@ -233,7 +233,7 @@ def test_split_and_converted(store: Store, disk: Path, sets: list[str]) -> None:
     assert Path("back-o.idx").read_bytes() == Path("ended.idx").read_bytes()
     with pytest.raises(OutputError, match=r"x\.npy"):
         tokpack.convert(whole, "s3://texts/new/x.npy", to="npy")
-    with web_server(disk, Plan()) as address, pytest.raises(UsageError, match="web server"):
+    with web_server(disk, Plan()) as address, pytest.raises(UsageError, match=r"/x\.npy:"):
         tokpack.convert(whole, f"{address}/x.npy", to="npy")
     assert not list(Path().glob("tokpack-*"))
 

@@ -149,7 +149,7 @@ def test_faults_that_stay(store: Store, texts: Path, tokenizer: Path, work: Path
         ("PUT", "three.json"),
     ):
         store.plan.faults[:] = [Fault("403", method, path)]
-        with pytest.raises(tokpack.OutputError, match=r"^cannot write s3://texts/stay/three"):
+        with pytest.raises(tokpack.OutputError, match=r"s3://texts/stay/three.*\(403 Injected\)"):
             tokpack.encode(texts, url, tokenizer=str(tokenizer), workers=2)
         assert store.s3.get("stay/three.json") is None
         assert store.s3.uploads() == 0
@@ -218,11 +218,11 @@ def test_a_store_that_does_not_answer_is_not_taken_for_an_empty_one(
         (
             "s3://nobucket/x",
             {},
-            r"cannot write s3://nobucket/x.*: there is no bucket 'nobucket' at",
+            r"s3://nobucket/x.*: .*'nobucket' .*AWS_ENDPOINT_URL=",
         ),
-        ("s3://texts/x", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "check AWS_ENDPOINT_URL"),
-        ("https://127.0.0.1/x", {}, "nothing can be written to a web server"),
-        ("s3://texts/", {}, "is a folder: add a name"),
+        ("s3://texts/x", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "AWS_ENDPOINT_URL=http:.*:1 "),
+        ("https://127.0.0.1/x", {}, r"^https://127\.0\.0\.1/x: "),
+        ("s3://texts/", {}, "^output 's3://texts/' .*folder"),
     ],
 )
 def test_stores_that_cannot_be_written(

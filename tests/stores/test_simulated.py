@@ -114,7 +114,7 @@ def test_of_an_upload_too(fault: str) -> None:
 @pytest.mark.parametrize(("fault", "may_be_done"), [("broken", True), ("refused", False)])
 def test_a_write_without_an_answer_may_be_done(fault: str, *, may_be_done: bool) -> None:
     objects, _, _, _ = simulated([fault, "403"])
-    with pytest.raises(OutputError, match="permission denied") as caught:
+    with pytest.raises(OutputError, match=rf"{URL}: .*\(403 ") as caught:
         objects.put(URL, b"new", "create")
     assert isinstance(caught.value.__cause__, StoreError)
     assert caught.value.__cause__.may_be_done == may_be_done
@@ -143,7 +143,7 @@ def test_a_version_is_removed_once(faults: list[str]) -> None:
     assert objects.delete(URL, new)
     assert objects.delete(URL, new)  # it is gone
     assert model.objects == {}
-    with pytest.raises(StoreError, match="changed while it was read"):
+    with pytest.raises(StoreError, match=rf"{URL} changed\b"):
         objects.read(new, 0, 3)
 
 
@@ -164,13 +164,13 @@ def test_what_fails_for_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TOKPACK_STORE_TIMEOUT", "100")
     objects, model, time, _ = simulated(["lost"] * 999)
     source = model.place(URL, b"old")
-    with pytest.raises(UnreachableError, match=r"s3://memory/x: lost \(tried for \d+ s\)"):
+    with pytest.raises(UnreachableError, match=rf"{URL}: lost .* \d+ s\)"):
         objects.read(source, 0, 3)
     assert 300 < time.at < 400
     for kind, written in (("broken", False), ("lost", True)):
         objects, model, time, done = simulated([kind] * 46)
         if not written:
-            with pytest.raises(OutputError, match=r"^cannot write s3://memory/x: broken \(tried"):
+            with pytest.raises(OutputError, match=rf"{URL}: broken .* \d+ s\)"):
                 objects.put(URL, b"new", "create")
             assert model.objects == {}
         else:

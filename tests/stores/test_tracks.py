@@ -63,11 +63,11 @@ def test_what_is_missing_or_damaged_is_named(store: Store, local: Path) -> None:
     tokpack.merge(local / "chats", "s3://texts/tracks/bad")
     right = store.s3.get("tracks/bad.mask") or b""
     store.s3.put("tracks/bad.mask", right[:-1])
-    with pytest.raises(FormatError, match=r"s3://texts/tracks/bad\.mask: 2005 bytes, expected"):
+    with pytest.raises(FormatError, match=r"s3://texts/tracks/bad\.mask: 2005 bytes\b.*\b2006,"):
         MMapIndexedDataset("s3://texts/tracks/bad").track("mask")[0]
     store.s3.put("tracks/bad.mask", bytes([1 - right[0]]) + right[1:])
-    with pytest.raises(FormatError, match=r"bad\.mask: xxh3_blocks is"):
+    with pytest.raises(FormatError, match=r"bad\.mask: xxh3_blocks "):
         tokpack.verify("s3://texts/tracks/bad")
     store.s3.delete("tracks/bad.mask")
-    with pytest.raises(InputError, match=r"s3://texts/tracks/bad\.mask: no such object"):
+    with pytest.raises(InputError, match=r"s3://texts/tracks/bad\.mask: no "):
         MMapIndexedDataset("s3://texts/tracks/bad").track("mask")[0]
