@@ -120,7 +120,7 @@ def test_what_was_not_read_is_not_missing(tmp_path: Path, tokenizer: str) -> Non
     tokpack.encode(inputs, some, limit=12, on_error="skip", **more)  # type: ignore[arg-type]
     found = compare_with_inputs(some, inputs)
     assert (found.is_conserved, found.records, found.documents, found.rejected) == (True, 12, 10, 2)
-    with pytest.raises(UsageError, match="first records of its 3 inputs"):
+    with pytest.raises(UsageError, match=r"/some: .*\b3 inputs\b.* 1 "):
         compare_with_inputs(some, inputs[:1])
     (tmp_path / "files").mkdir()
     for name in "ab":
@@ -235,15 +235,15 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, tokenizer: str) -> N
     with pytest.raises(InputError, match="bare"):
         compare_with_inputs(bare, "x.jsonl")
     prefix = encode(tmp_path, "where", ["a", "bb"], tokenizer, where="length(text) > 1")
-    with pytest.raises(UsageError, match="was encoded with where"):
+    with pytest.raises(UsageError, match=r"/where: .*\bwhere,"):
         compare_with_inputs(MMapIndexedDataset(prefix), str(tmp_path / "where.jsonl"))
     assert "one dataset" in run("verify", bare, prefix, "--against", "x", code=1).stderr
     for flag in ("--quick", "--vocab-size=9", "--eod=0"):
         assert flag.partition("=")[0] in run("verify", prefix, flag, "--sample", "3", code=1).stderr
     os.mkfifo(tmp_path / "pipe")  # nobody writes to it
     plain = encode(tmp_path, "plain", ["a", "bb"], tokenizer)
-    with pytest.raises(UsageError, match="pipe can be read only once"):
+    with pytest.raises(UsageError, match="/pipe "):
         compare_with_inputs(plain, str(tmp_path / "pipe"))
     tokpack.select([plain], tmp_path / "view", random=0.5)
-    with pytest.raises(UsageError, match="view: a view leaves documents out"):
+    with pytest.raises(UsageError, match="/view:"):
         compare_with_inputs(tmp_path / "view", f"{plain}.jsonl")

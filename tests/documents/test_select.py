@@ -98,10 +98,10 @@ def test_a_table_in_memory_is_joined_like_a_file(folder: Path, kind: str) -> Non
     made = tokpack.select(folder / "web", folder / "b", join=given, **options)
     assert ids_of(folder / "b") == ids_of(folder / "a")
     assert made.options["select"]["unmatched"] == file.options["select"]["unmatched"]
-    with pytest.raises(UsageError, match=r"the table in memory has id \(VARCHAR\), quality"):
+    with pytest.raises(UsageError, match=r"where x > 1: .*in memory .*id \(VARCHAR\), quality"):
         tokpack.select(folder / "web", folder / "b", join=table, **{**options, "where": "x > 1"})
     twice = pa.concat_tables([table, table.slice(0, 1)])
-    with pytest.raises(InputError, match=r"the table in memory .*: 1 key not unique"):
+    with pytest.raises(InputError, match=r"^join .*in memory on id: .*'d0'"):
         tokpack.select(folder / "web", folder / "b", join=twice, **options)
 
 
@@ -119,12 +119,12 @@ def test_numbers_as_the_command_line_has_them(folder: Path) -> None:
         tokpack.select(folder / "web", folder / "b", **plain, overwrite=True)
         assert ids_of(folder / "a") == ids_of(folder / "b")
     for wrong, says in (
-        ({"random": "x"}, "random is 'x'; it is a share"),
-        ({"tokens": "many"}, "tokens is 'many'; it is a whole number"),
-        ({"first": [1]}, r"first is \[1\]"),
-        ({"where": 5}, "where is 5; it is an expression"),
-        ({"repeat": 1.5}, "repeat is 1.5"),
-        ({"join": 5, "on": "id", "where": "x > 1"}, "join is 5: give a path"),
+        ({"random": "x"}, "^random .*'x'; "),
+        ({"tokens": "many"}, "^tokens .*'many'; "),
+        ({"first": [1]}, r"^first .*\[1\]; "),
+        ({"where": 5}, r"^where .*\b5; .*\bSQL\b"),
+        ({"repeat": 1.5}, r"^repeat .*\b1\.5; "),
+        ({"join": 5, "on": "id", "where": "x > 1"}, r"^join .*\b5: "),
     ):
         with pytest.raises(UsageError, match=says):
             tokpack.select(folder / "web", folder / "c", **wrong)
@@ -184,7 +184,8 @@ def test_shares_are_of_hashes_and_nothing_is_lost(data: st.DataObject) -> None:
         inside = [one for one in passing if number_of(one, seed) < int(share * 2**64)]
         options: dict[str, Any] = {"where": "n % 5 > 0", "random": share, "seed": seed}
         if not 0 < len(inside) < len(passing):
-            with pytest.raises(UsageError, match="would have no documents"):
+            empty = "out" if inside else "in"
+            with pytest.raises(UsageError, match=rf"/{empty} .* of {len(documents)},"):
                 tokpack.select(folder / "data", folder / "in", rest=folder / "out", **options)
             assert not list(folder.glob("in*"))
             return
@@ -241,47 +242,47 @@ def test_the_first_documents(folder: Path) -> None:
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"where": "scor > 1"}, UsageError, r'there is no column scor.*score \(DOUBLE\), lang'),
-    ({"where": "score"}, UsageError, r"gives DOUBLE, expected true or false"),
-    ({"where": "score >"}, UsageError, r"cannot be read"),
-    ({"where": "random() > 0.5"}, UsageError, r"something else each time"),
-    ({"where": "score > (select 1)"}, UsageError, r"a subquery"),
-    ({"where": ""}, UsageError, r"is empty"),
-    ({"where": "sum(score) > 1"}, UsageError, r"cannot contain aggregates"),
-    ({"where": "id::int > 3"}, UsageError, r"convert string 'd0'|Could not convert"),
-    ({"where": "score > 2"}, UsageError, r"of 300, 300 are dropped by"),
-    ({"repeat": "score"}, UsageError, r"gives DOUBLE, expected an integer"),
-    ({"repeat": "case when score > 0.5 then 2 end"}, UsageError, r"gives NULL, for document"),
-    ({"repeat": "-1"}, UsageError, r"gives -1 for document 0"),
-    ({"repeat": "10000000"}, UsageError, r"gives 10000000 for document 0"),
-    ({"repeat": "18446744073709551618::hugeint"}, UsageError, r"gives 18446744073709551618 for"),
-    ({"repeat": "18446744073709551615::ubigint"}, UsageError, r"gives 18446744073709551615 for"),
-    ({"random": 0.5, "seed": 10**23}, UsageError, r"seed=10+: expected 0 to 2\^64 - 1"),
-    ({"repeat": f"{2**127 - 1}::hugeint"}, UsageError, rf"gives {2**127 - 1} for document 0"),
-    ({"repeat": "(random() * 2)::int"}, UsageError, r"repeat.*something else each time"),
-    ({"repeat": "sum(tokens)::int"}, UsageError, r"repeat sum.*cannot contain aggregates"),
-    ({"repeat": "(select 2)"}, UsageError, r"repeat.*a subquery"),
-    ({"repeat": " "}, UsageError, r"repeat is empty"),
-    ({"repeat": "2 if score >"}, UsageError, r"repeat '2 if score >' cannot be read"),
-    ({"random": 0.5, "seed": -1}, UsageError, r"seed=-1: expected 0 to 2\^64 - 1"),
-    ({"random": 0.0}, UsageError, r"above 0 and at most 1"),
-    ({"random": 2}, UsageError, r"above 0 and at most 1"),
-    ({"random": float("nan")}, UsageError, r"above 0 and at most 1"),
-    ({"tokens": 0}, UsageError, r"expected 1 or more"),
-    ({"first": 1, "tokens": 1}, UsageError, r"choose one of them"),
-    ({"rest": "rest"}, UsageError, r"rest is for what random, tokens or first leaves out"),
-    ({"join": "scores.parquet", "where": "true"}, UsageError, r"join needs on"),
-    ({"on": "id", "where": "true"}, UsageError, r"on needs join"),
-    ({"join": "scores.parquet", "on": "id"}, UsageError, r"join chooses nothing by itself"),
-    ({"join": "none.parquet", "on": "id", "where": "true"}, InputError, r"no such file"),
-    ({"join": "notes.md", "on": "id", "where": "true"}, UsageError, r"expected files of one kind"),
-    ({"join": "scores.parquet", "on": "ids", "where": "true"}, UsageError, "no such column"),
+    ({"where": "scor > 1"}, UsageError, r"^where scor > 1: .* scor; .*score \(DOUBLE\), lang"),
+    ({"where": "score"}, UsageError, r"^where score: .*\bDOUBLE\b"),
+    ({"where": "score >"}, UsageError, r"^where 'score >' .*\bsyntax\b"),
+    ({"where": "random() > 0.5"}, UsageError, r"^where 'random\(\) > 0\.5' .* random\(\), "),
+    ({"where": "score > (select 1)"}, UsageError, r"^where 'score > .*\bsubquery\b"),
+    ({"where": ""}, UsageError, r"^where .*\bempty\b"),
+    ({"where": "sum(score) > 1"}, UsageError, r"^where sum.*\baggregates\b"),
+    ({"where": "id::int > 3"}, UsageError, r"^where id::int > 3: .*'d0'"),
+    ({"where": "score > 2"}, UsageError, r"^bad .*\b300, 300 .*\bwhere$"),
+    ({"repeat": "score"}, UsageError, r"^repeat score: .*\bDOUBLE, .*\binteger\b"),
+    ({"repeat": "case when score > 0.5 then 2 end"}, UsageError, r"\bNULL, for document 1 "),
+    ({"repeat": "-1"}, UsageError, r"^repeat -1: .* -1 for document 0\b"),
+    ({"repeat": "10000000"}, UsageError, r"\b10000000 for document 0\b"),
+    ({"repeat": "18446744073709551618::hugeint"}, UsageError, r"\b18446744073709551618 for"),
+    ({"repeat": "18446744073709551615::ubigint"}, UsageError, r"\b18446744073709551615 for"),
+    ({"random": 0.5, "seed": 10**23}, UsageError, r"^seed=10+: "),
+    ({"repeat": f"{2**127 - 1}::hugeint"}, UsageError, rf"\b{2**127 - 1} for document 0\b"),
+    ({"repeat": "(random() * 2)::int"}, UsageError, r"^repeat .*int' .* random\(\), "),
+    ({"repeat": "sum(tokens)::int"}, UsageError, r"^repeat sum.*\baggregates\b"),
+    ({"repeat": "(select 2)"}, UsageError, r"^repeat '\(select 2\)' .*\bsubquery\b"),
+    ({"repeat": " "}, UsageError, r"^repeat .*\bempty\b"),
+    ({"repeat": "2 if score >"}, UsageError, r"^repeat '2 if score >' .*\bsyntax\b"),
+    ({"random": 0.5, "seed": -1}, UsageError, r"^seed=-1: "),
+    ({"random": 0.0}, UsageError, r"^random=0\.0: "),
+    ({"random": 2}, UsageError, r"^random=2: "),
+    ({"random": float("nan")}, UsageError, r"^random=nan: "),
+    ({"tokens": 0}, UsageError, r"^tokens=0: "),
+    ({"first": 1, "tokens": 1}, UsageError, r"^tokens and first: "),
+    ({"rest": "rest"}, UsageError, r"^rest .*\brandom, tokens or first\b"),
+    ({"join": "scores.parquet", "where": "true"}, UsageError, r"^join needs on:"),
+    ({"on": "id", "where": "true"}, UsageError, r"^on needs join:"),
+    ({"join": "scores.parquet", "on": "id"}, UsageError, r"^join .*\bwhere or repeat$"),
+    ({"join": "none.parquet", "on": "id", "where": "true"}, InputError, r"^none\.parquet: "),
+    ({"join": "notes.md", "on": "id", "where": "true"}, UsageError, r"^join notes\.md: "),
+    ({"join": "scores.parquet", "on": "ids", "where": "true"}, UsageError, r"^on ids: .*\bid \("),
     ({"join": "scores.parquet", "on": "lang=id", "where": "true"}, InputError,
-     r"no row of it is of one of 300 documents: their keys are like .*'d\d+'"),
+     r"^join scores\.parquet on lang: .*\b300 documents: .*'d\d+'"),
     ({"join": "twice.csv", "on": "id", "where": "true"}, InputError,
-     r"2 keys not unique, such as 'd2' \(3 rows\), 'd1' \(2 rows\)"),
+     r"^join twice\.csv on id: 2 .*'d2' \(3 rows\), 'd1' \(2 rows\)"),
     ({"join": "scores.parquet", "on": "score=quality", "where": "true"}, UsageError,
-     r"score: is DOUBLE in the table of documents, quality is BIGINT in scores\.parquet"),
+     r"^on score: .*\bDOUBLE .*\bquality .*\bBIGINT in scores\.parquet:"),
     ({"join": "broken.csv", "on": "id", "where": "q > 1"}, UsageError,
      r"^join broken\.csv: .*oops.*'BIGINT'$"),
     ({"join": "scores.parquet", "on": "id", "where": "qual > 1"}, UsageError,

@@ -44,7 +44,7 @@ def test_keys_of_text_are_joined_as_text(tmp_path: Path) -> None:
     tokpack.select(web, tmp_path / "good", join=tmp_path / "q.csv", on="id", where="q = 1")
     assert ids_of(tmp_path / "good") == [[2]]
     (tmp_path / "q.jsonl").write_text('{"id": 7, "q": 1}\n')
-    with pytest.raises(UsageError, match=r"id: is VARCHAR in .*, id is BIGINT in .*q\.jsonl"):
+    with pytest.raises(UsageError, match=r"^on id: .*VARCHAR .*BIGINT in .*q\.jsonl"):
         tokpack.select(web, tmp_path / "bad", join=tmp_path / "q.jsonl", on="id", where="q = 1")
 
 
@@ -74,7 +74,7 @@ def test_columns_of_several_types(tmp_path: Path) -> None:
         prefixes.append(make_with_table(tmp_path / name, documents, score=column, id=[1, 2]))
     made = tokpack.select(prefixes[:3], tmp_path / "good", where="score > 0.7")
     assert made.documents == 2
-    with pytest.raises(UsageError, match="names the column score, which has several"):
+    with pytest.raises(UsageError, match=r"^where .*\bscore\b.*double in \S+a,"):
         tokpack.select(prefixes, tmp_path / "all", where="score > 0.7")
     with pytest.raises(UsageError, match=r"double in \S+a, int64 in \S+b, string in \S+d;"):
         tokpack.select(prefixes, tmp_path / "all", where="id > 0", repeat="2 if score = '1'")

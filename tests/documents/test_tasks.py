@@ -317,7 +317,7 @@ def test_a_list_of_tasks_that_is_none_is_refused(tmp_path: Path, content: bytes)
     with pytest.raises(FormatError, match=re.escape(str(path))):
         TaskList.load(str(tmp_path / "x"))
     path.unlink()
-    with pytest.raises(InputError, match="no command waits"):
+    with pytest.raises(InputError, match=re.escape(str(path))):
         TaskList.load(str(tmp_path / "x"))
 
 
