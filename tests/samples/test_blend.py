@@ -119,7 +119,7 @@ class TestPlan:
         scales = [capped.train.usage[n].share / plan.train.usage[n].share for n in free]
         assert scales == pytest.approx([scales[0]] * len(free))  # in their old proportions
         assert samples(cap_epochs(plan, 1000).train) == pytest.approx(samples(plan.train))
-        with pytest.raises(UsageError, match=r"2,000 samples are 1.43 epochs of all datasets: ask"):
+        with pytest.raises(UsageError, match=r"\b2,000 samples .*\b1\.43 epochs"):
             cap_epochs(plan, 1)
         with pytest.raises(UsageError, match="cap_epochs"):
             cap_epochs(plan, 0)
@@ -292,7 +292,7 @@ class TestSplits:
         opened = open_blend("small.yaml")
         assert (opened.valid, opened.test) == ({}, None)
         assert len(opened.train) > 0
-        with pytest.raises(UsageError, match="of small for valid, less than one sample"):
+        with pytest.raises(UsageError, match=r"\bsmall for valid, .*allow_empty"):
             open_blend("small.yaml", valid_samples=1)
         index = ["blend", "small.yaml", "--order=megatron", "--samples=20", "--cache=cache"]
         assert main(index) == 0

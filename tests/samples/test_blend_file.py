@@ -169,7 +169,7 @@ def test_a_file_reached_by_a_link_has_the_same_datasets(folder: Path) -> None:
 def test_a_dataset_that_changed_is_named(folder: Path) -> None:
     save_blend(plan_blend(["data/wiki", "data/owt"], seq_length=16), "blend.yaml")
     write_dataset(folder / "data" / "wiki", [40] * 20, 1)  # lengths as before, other tokens
-    with pytest.raises(InputError, match=r"blend.yaml: data/wiki has changed .*\(fingerprint"):
+    with pytest.raises(InputError, match=r"blend\.yaml: data/wiki .*\(fingerprint"):
         load_blend("blend.yaml")
     write_dataset(folder / "data" / "wiki", [40] * 20, 0)
     assert load_blend("blend.yaml")
@@ -178,7 +178,7 @@ def test_a_dataset_that_changed_is_named(folder: Path) -> None:
     assert digest
     digits = digest.removeprefix("xxh3_128:")
     manifest.write_text(manifest.read_text().replace(digits, "0" * 32))
-    with pytest.raises(InputError, match=r"data/owt has changed .*\(checksum xxh3_128:0000"):
+    with pytest.raises(InputError, match=r"blend\.yaml: data/owt .*\(checksum xxh3_128:0000"):
         load_blend("blend.yaml")
     manifest.unlink()  # the order depends on the fingerprint alone
     assert load_blend("blend.yaml")
@@ -192,7 +192,7 @@ def test_changes_take_the_place_of_what_the_file_says() -> None:
     assert plan.spec.seed == 8
     assert "valid" not in plan.valid
     assert plan.spec.options == {}
-    with pytest.raises(UsageError, match="no setting 'splitt'; did you mean split"):
+    with pytest.raises(UsageError, match=r"'splitt'; .*\bsplit\?"):
         load_blend("hand.yaml", splitt="1")
 
 

@@ -146,7 +146,7 @@ def test_what_cannot_be_located_is_an_error() -> None:
     lengths = np.array([30, 30], np.int32)
     order = BlockOrder(OrderInput(lengths, 0, 2, 10, 1, 1, 1), block_tokens=99)
     lengths[0] = 5
-    with pytest.raises(ValueError, match="the lengths of the documents have changed"):
+    with pytest.raises(ValueError, match=r"lengths .*changed"):
         order.locate(0)
 
 

@@ -121,7 +121,7 @@ def test_parts_are_written_as_they_are_made(tmp_path: Path) -> None:
     whole = IndexCache(tmp_path / "whole")
     check(whole.entry("test", SETTINGS, built([])).arrays)
     assert contents(tmp_path) == contents(tmp_path / "whole")
-    with pytest.raises(ValueError, match="not of the shape"):
+    with pytest.raises(ValueError, match=r"^a: .*\(3,\)"):
         cache.entry(
             "short", {}, lambda: [ChunkedArray("a", np.dtype("i4"), (3,), [np.zeros(2, "i4")])]
         )

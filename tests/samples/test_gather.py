@@ -273,7 +273,7 @@ def test_listed_samples_that_lie_are_an_error(tmp_path: Path) -> None:
         array = getattr(dataset._order, name).copy()
         array[3] = value
         setattr(dataset._order, name, array)
-        with pytest.raises(FormatError, match="the index of the order megatron is broken: sample"):
+        with pytest.raises(FormatError, match=r"\border megatron\b.*\bsample \d+ "):
             dataset.batch(range(len(dataset)))
 
 
@@ -281,9 +281,9 @@ def test_the_core_refuses_arrays_of_other_shapes() -> None:
     tokens = np.arange(10, dtype=np.uint16)
     pointers, lengths = np.array([0, 8]), np.array([4, 6], np.int32)
     for wrong in (tokens.astype(np.float32), tokens.astype(np.uint32), tokens[::2], tokens[None]):
-        with pytest.raises(ValueError, match="dtype of the format"):
+        with pytest.raises(ValueError, match=rf"\btokens of {wrong.dtype}:"):
             _core.TokenFile(wrong, pointers, lengths)
-    with pytest.raises(ValueError, match="as many"):
+    with pytest.raises(ValueError, match=r"\bpointers and lengths\b"):
         _core.TokenFile(tokens, pointers[:1], lengths)
     file = _core.TokenFile(tokens, pointers, lengths)
     rows, one = np.array([[1, 2, 3]]), np.array([1])
@@ -339,5 +339,5 @@ def test_the_core_looks_up_the_sequences_of_a_view(dtype: Any) -> None:
         some = np.array([[0, 0, 1], [wrong, 0, 1]])
         assert file.gather(some, np.arange(2), text) == 1
     for bad in (numbers.astype(np.int64), numbers[::2], numbers.reshape(2, -1)):
-        with pytest.raises(ValueError, match="numbers must be one dimension"):
+        with pytest.raises(ValueError, match=r"^numbers "):
             _core.TokenFile(tokens, pointers, lengths, numbers=bad)

@@ -96,7 +96,7 @@ def test_sample_index_is_the_walk(
     assert index.dtype == (np.int64 if wide else np.int32)
     expected = twin.sample_index(lengths, documents.tolist(), seq_length, extra, samples)
     assert list(map(tuple, index.tolist())) == expected
-    with pytest.raises(ValueError, match="too few tokens"):
+    with pytest.raises(ValueError, match="few tokens"):
         walk.rows(2, wide=wide)
 
 
@@ -223,7 +223,7 @@ def test_a_walk_refuses_lengths_that_it_has_not() -> None:
     for sequence in (1, 4, 2**32 - 1):
         entries["sequence"], entries["length"] = sequence, 0  # a length that must be looked up
         walk = _core.SampleWalk(entries, np.array([70000, 7], np.int32), 2, 10, extra=True)
-        with pytest.raises(ValueError, match=f"sequence {sequence} has no length"):
+        with pytest.raises(ValueError, match=rf"\bsequence {sequence}\b"):
             walk.rows(10, wide=False)
 
 
@@ -271,7 +271,7 @@ def test_a_last_sample_behind_an_empty_sequence_is_refused(seed: int, *, empty_l
     assert older.sample_index.tolist()[-1] == ([1, -1] if empty_last else [1, 4])
     assert megatron_order(lengths, 0, 2, 3, None, seed=seed).samples == 1
     if empty_last:
-        with pytest.raises(UsageError, match="after an empty sequence, where Megatron-core"):
+        with pytest.raises(UsageError, match=r"\bdrop_last=True\b"):
             megatron_order(lengths, 0, 2, 3, None, **settings)
     else:
         assert megatron_order(lengths, 0, 2, 3, None, **settings).samples == 2

@@ -251,7 +251,7 @@ def test_what_leaves_nothing_for_valid_leaves_no_half_files(tmp_path: Path) -> N
         tokenizer=TOKENIZER,
     )
     source = MMapIndexedDataset(GOLDEN / "index" / "edge")
-    with pytest.raises(UsageError, match="leaves nothing for valid"):
+    with pytest.raises(UsageError, match=r"^edge: split '9999,1,0' .*\bvalid\b"):
         list(write_index_files(tmp_path, request, [source]))
     assert not list(tmp_path.glob("*.tmp"))
 
@@ -290,5 +290,5 @@ def test_blends_of_arm_processors(tmp_path: Path) -> None:
         assert [one.locate(k)[0] for k in range(1000)] == array.tolist()
     assert blends[0].fingerprint != blends[1].fingerprint
     assert pickle.loads(pickle.dumps(blends[1])).fingerprint == blends[1].fingerprint
-    with pytest.raises(UsageError, match="the same on all processors"):
+    with pytest.raises(UsageError, match=r"^fused: .*\bstateless\b"):
         BlendedDataset([GPTDataset(paths[0], 16)], fused=True)

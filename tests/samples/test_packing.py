@@ -72,7 +72,7 @@ def test_samples_are_separate_documents(
     options["pad_to_multiple_of"] = multiple
     if max(lengths) < 2 or seq_length + extra < 2:
         if max(lengths) > 0:
-            with pytest.raises(UsageError, match=r"data: sequences 0 to \d+: none has two tokens"):
+            with pytest.raises(UsageError, match=r"/data: sequences 0 to \d+: .*\bsample of 1,"):
                 GPTDataset(tmp_path / "data", seq_length, **options)
         return
     dataset = GPTDataset(tmp_path / "data", seq_length, **options)
@@ -144,7 +144,7 @@ def test_boundaries_of_a_batch_laid_end_to_end(tmp_path: Path) -> None:
     assert fixed.tolist() == [*flat.tolist(), *[240] * (241 - len(flat))]
     same_size = flat_cu_seqlens(batch["cu_seqlens"], len(flat) - 1)
     assert same_size.tolist() == flat.tolist()
-    with pytest.raises(UsageError, match=f"size is 3, but the batch has {len(flat) - 1} documents"):
+    with pytest.raises(UsageError, match=rf"^size is 3, .*\b{len(flat) - 1} documents"):
         flat_cu_seqlens(batch["cu_seqlens"], 3)
     assert flat_cu_seqlens(batch["cu_seqlens"][:0]).tolist() == [0]
 

@@ -42,7 +42,7 @@ def test_the_order_equals_its_twin(lengths: list[int], data: st.DataObject) -> N
     seed = data.draw(st.integers(0, 2**64 - 1))
     expected = [twin.epoch_of_pairs(begin, end, (seed, 9, begin, end, e)) for e in range(2)]
     if not expected[0]:
-        with pytest.raises(UsageError, match=f"sequences {begin} to {end}: there is no pair"):
+        with pytest.raises(UsageError, match=rf"^sequences {begin} to {end}: .*\bpair\b"):
             order_of(lengths, begin, end, seed)
         return
     order = order_of(lengths, begin, end, seed)

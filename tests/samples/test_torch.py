@@ -266,7 +266,7 @@ def test_torchdata_saves_the_position_of_its_workers(blend: BlendedDataset, work
 
 
 def test_what_is_no_dataset_is_named(blend: BlendedDataset) -> None:
-    with pytest.raises(UsageError, match=r"'wiki' is a name: give the samples, as GPTDataset"):
+    with pytest.raises(UsageError, match=r"GPTDataset\('wiki', "):
         SampleIterator("wiki", 8)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"samples are numbered from 0: 'x' is not a number"):
+    with pytest.raises(TypeError, match=r"'x'"):
         blend["x"]  # type: ignore[index]
