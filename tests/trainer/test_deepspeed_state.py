@@ -60,11 +60,11 @@ def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="initial_loss_scale"):
         make(Topology(), **odd)
     amsgrad = {"optimizer": {"params": {"amsgrad": True}}}
-    with pytest.raises(UsageError, match="amsgrad True of the optimizer is not supported"):
+    with pytest.raises(UsageError, match=r"^amsgrad True "):
         make(Topology(), engine="deepspeed", deepspeed_json=amsgrad)
     for release in ("0.18.9", "0.19.2", "0.20.0"):
         monkeypatch.setattr(deepspeed, "__version__", release)
-        with pytest.raises(UsageError, match=rf"{release}, expected at least 0.19.3 and before"):
+        with pytest.raises(UsageError, match=rf"^deepspeed .*\b{release}, .*\b0\.19\.3 .*\b0\.20,"):
             make(Topology(), **zero(1))
 
 

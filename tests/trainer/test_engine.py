@@ -20,17 +20,17 @@ from tokpack.trainer.config.config import Config
 
 def test_processes_that_do_not_divide_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "6")
-    with pytest.raises(UsageError, match=r"6 processes do not divide by .* 2 x .* 2; .* of 4"):
+    with pytest.raises(UsageError, match=r"^6 processes .*_size 2 x .*_size 2; .* of 4$"):
         parallel.start(Config(**TP, **PP))
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(UsageError, match=r"no GPU here .* device cpu"):
+    with pytest.raises(UsageError, match=r"\bno GPU\b.*\bdevice cpu$"):
         parallel.start(Config(device="cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(UsageError, match="process 2 of this machine finds 2 GPUs"):
+    with pytest.raises(UsageError, match=r"^process 2 .*\b2 GPUs\b"):
         parallel.start(Config())
 
 
@@ -42,7 +42,7 @@ def test_a_port_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         for name, value in {**where, "WORLD_SIZE": "2", "RANK": "0"}.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(UsageError, match=rf"127\.0\.0\.1:{port}: .*; is the port in use"):
+        with pytest.raises(UsageError, match=rf" 127\.0\.0\.1:{port}: .*\bport\b"):
             parallel.start(Config(device="cpu"))
 
 

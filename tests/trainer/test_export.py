@@ -141,15 +141,14 @@ def test_half_precision(tmp_path: Path) -> None:
     ],
 )
 def test_models_that_no_class_computes(tmp_path: Path, settings: dict[str, Any]) -> None:
-    message = "no class of transformers computes this model: .*; Llama .* no biases"
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=r"\btransformers .*: position_embedding_type .*; Llama "):
         export(Memory(model_of(**settings)), tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("settings", "family"), [({}, "GPT2"), (NEOX, "GPTNeoX")])
 def test_what_a_class_lacks_is_named(tmp_path: Path, settings: dict[str, Any], family: str) -> None:
-    lacking = rf"{family}\w+ has no attention\.k_norm and no attention\.q_norm\. .* Qwen3 .* qk_"
+    lacking = rf" {family}\w+ .*\battention\.k_norm .*\battention\.q_norm\. .* Qwen3 .* qk_"
     with pytest.raises(UsageError, match=lacking):
         export(Memory(model_of(**settings, qk_layernorm=True)), tmp_path / "out")
 
@@ -174,7 +173,7 @@ def test_an_output_is_whole_or_absent(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     (tmp_path / "home").mkdir()
     (tmp_path / "home/letter").touch()
-    with pytest.raises(OutputError, match="is not a folder that tokpack made"):
+    with pytest.raises(OutputError, match=r"/home .*\(exported model\)"):
         export(Memory(model_of()), tmp_path / "home", overwrite=True)
     assert (tmp_path / "home/letter").exists()
 
@@ -290,18 +289,18 @@ def test_checkpoints_are_averaged(tmp_path: Path) -> None:
             assert torch.equal(weights.read(name)["parameter"], mean[:rows])
     tokpack.export(tmp_path / "run", tmp_path / "out", average=4)
     assert (logits_of(tmp_path / "out")).std() > 0
-    with pytest.raises(UsageError, match="run: has 4 checkpoints, fewer than average 5: keep_ch"):
+    with pytest.raises(UsageError, match=r"/run: .* 4 .*\baverage 5: keep_checkpoints\b"):
         open_weights(tmp_path / "run", 5)
     lock.release()
     CheckpointWrite(make(num_layers=2), tmp_path / "run", state(engine, 5, num_layers=2)).finish()
-    with pytest.raises(UsageError, match=r"_00000004: is of another model than .*_00000005"):
+    with pytest.raises(UsageError, match=r"/step_00000004: .*\bmodel\b.*/step_00000005$"):
         open_weights(tmp_path / "run", 2)
 
 
 def test_nothing_to_export(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         open_weights(tmp_path / "absent")
-    with pytest.raises(UsageError, match="dtype is 'int8', expected one of fp32, bf16, fp16"):
+    with pytest.raises(UsageError, match=r"^dtype .*'int8', .* fp32, bf16, fp16$"):
         export(Memory(model_of()), tmp_path / "out", dtype="int8")
 
 

@@ -31,20 +31,20 @@ FP8: dict[str, Any] = {"fp8": True, "precision": "bf16"}
 
 def test_what_cannot_compute_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first step, with the reason."""
-    with pytest.raises(UsageError, match=r"fp8 needs a GPU of .* 8\.9 .* this is a CPU: leave it"):
+    with pytest.raises(UsageError, match=r"^fp8 .* 8\.9 .*\bCPU\b"):
         open_engine(FP8)
     for wrong in ({"precision": "fp16"}, {"precision": "fp32"}, {"engine": "deepspeed"}):
-        with pytest.raises(UsageError, match="fp8 goes with precision bf16 and engine torch"):
+        with pytest.raises(UsageError, match=r"^fp8 .*\bprecision bf16 and engine torch, "):
             Config(fp8=True, **wrong)
     model = open_engine({"precision": "bf16"}).model
     gpu = type("Place", (), {"device": torch.device("cuda")})()
     monkeypatch.setattr(model, "topology", gpu)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    with pytest.raises(UsageError, match=r"NVIDIA A100 has 8\.0: leave it out"):
+    with pytest.raises(UsageError, match=r"^fp8 .* 8\.9 .*\bNVIDIA A100 .*\b8\.0:"):
         fp8.use_fp8(Config(fp8=True), model)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    with pytest.raises(UsageError, match="sizes that 16 divides: the tokens of a micro batch: 12"):
+    with pytest.raises(UsageError, match=r"^fp8 .*\b16 .*\bmicro batch: 12$"):
         fp8.use_fp8(Config(fp8=True, seq_length=3, micro_batch_size=4), model)
 
 

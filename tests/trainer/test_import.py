@@ -148,7 +148,7 @@ def test_files_and_types(tmp_path: Path) -> None:
     assert (logits_of(tmp_path / "out") - expected).abs().max() <= EXACT
     cut = open_model(tmp_path / "model", vocab_size=VOCAB - 7)
     assert cut.read("head.weight")["parameter"].tolist() == whole["lm_head.weight"][:-7].tolist()
-    with pytest.raises(UsageError, match="describes the model: leave out config"):
+    with pytest.raises(UsageError, match=r"/model: .*\bconfig\.json .*\bconfig$"):
         open_model(tmp_path / "model", config="model.yml")
     with pytest.raises(UsageError, match="vocab_size"):
         open_model(tmp_path / "model", vocab_size=VOCAB + 1)
@@ -185,11 +185,11 @@ def _tensors(path: Path, change: Any) -> None:
 
 _WTE = "transformer.wte.weight"
 _LN = "transformer.h.1.ln_1.weight"
-_BROKEN = "model.safetensors: no safetensors file, or cut off"
+_BROKEN = r"/model\.safetensors: .*\([\d,]+ bytes\): "
 HOSTILE: dict[str, tuple[Any, str]] = {
     "cut": (
         lambda p: p.write_bytes(p.read_bytes()[:-5]),
-        "model.safetensors: no safetensors file, or cut off",
+        _BROKEN,
     ),
     "longer": (lambda p: p.write_bytes(p.read_bytes() + b"x"), _BROKEN),
     "header": (lambda p: p.write_bytes(b"\xff" * 8 + b"{}"), _BROKEN),
@@ -198,59 +198,59 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "entry": (lambda p: _header(p, lambda v: v.update({_LN: 3})), _BROKEN),
     "negative": (
         lambda p: _header(p, lambda v: v[_LN].update(data_offsets=[-4, 9])),
-        "no safetensors file",
+        _BROKEN,
     ),
     "beyond": (lambda p: _header(p, lambda v: v[_LN].update(data_offsets=[0, 10**15])), _BROKEN),
     "shape": (lambda p: _header(p, lambda v: v[_LN].update(shape=[65])), _BROKEN),
     "type": (
         lambda p: _header(p, lambda v: v[_LN].update(dtype="I32")),
-        f"{_LN} is 'I32', which is not read",
+        rf"model\.safetensors: {_LN} .*'I32'",
     ),
     "another shape": (
         lambda p: _tensors(p, lambda v: v.update({_LN: torch.ones(8, 8)})),
-        rf"{_LN} has the shape \[8, 8\], config.json makes it \[64\]",
+        rf"model\.safetensors: {_LN} .*\[8, 8\], .*\[64\]$",
     ),
-    "missing": (lambda p: _tensors(p, lambda v: v.pop(_LN)), "the tensor h.1.ln_1.weight is miss"),
+    "missing": (lambda p: _tensors(p, lambda v: v.pop(_LN)), r"\bh\.1\.ln_1\.weight\b"),
     "too much": (
         lambda p: _tensors(p, lambda v: v.update(score=torch.ones(2))),
-        "a GPT2LMHeadModel has no place for 1 of the tensors: score$",
+        r"\bGPT2LMHeadModel .*\b1 .*: score$",
     ),
     "a head": (
         lambda p: _tensors(p, lambda v: v.update({"lm_head.weight": v[_WTE] + 1})),
-        "lm_head.weight is not the word embedding, to which config.json ties it",
+        r"\blm_head\.weight .*\btie_word_embeddings false\b",
     ),
     "not finite": (
         lambda p: _tensors(p, lambda v: v[_LN].__setitem__(0, float("nan"))),
-        "1 of 64 values of blocks.1.attention_norm.weight are not finite",
+        r"\b1 of 64 .*\bblocks\.1\.attention_norm\.weight .*\bfinite$",
     ),
-    "gone": (lambda p: p.unlink(), "has no model.safetensors: save the model"),
-    "pickle": (lambda p: p.rename(p.with_name("x.bin")), "only x.bin, a pickle, which is never"),
+    "gone": (lambda p: p.unlink(), r" model\.safetensors: .*\bsafe_serialization=True"),
+    "pickle": (lambda p: p.rename(p.with_name("x.bin")), r" model\.safetensors, .* x\.bin, "),
 }
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
-    "another model": ({"model_type": "gemma"}, "model_type 'gemma' is not read: only gpt2"),
-    "quantized": ({"quantization_config": {"bits": 4}}, "weights that are quantized"),
-    "activation": ({"activation_function": "relu"}, "activation_function 'relu' is not supported"),
+    "another model": ({"model_type": "gemma"}, r"\bmodel_type 'gemma' .* gpt2, gpt_neox, "),
+    "quantized": ({"quantization_config": {"bits": 4}}, r"\bquantization_config\b"),
+    "activation": ({"activation_function": "relu"}, r"\bactivation_function 'relu' .* gelu, "),
     "scale": ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True"),
-    "missing": ({"n_embd": None}, "n_embd is None, expected a whole number"),
-    "type": ({"n_layer": "2"}, "n_layer is '2', expected a whole number"),
-    "heads": ({"n_head": 5}, "hidden_size 64 is not a multiple of num_attention_heads 5"),
-    "zero": ({"n_head": 0}, "num_attention_heads is 0, expected at least 1"),
-    "vocabulary": ({"n_inner": 2**62}, "config.json makes .* too large"),
-    "layers": ({"n_layer": 10**12}, "tensors are no 1,000,000,000,000 layers"),
+    "missing": ({"n_embd": None}, r"config\.json: n_embd .*\bNone, "),
+    "type": ({"n_layer": "2"}, r"config\.json: n_layer .*'2', "),
+    "heads": ({"n_head": 5}, r"config\.json: hidden_size 64 .*\bnum_attention_heads 5$"),
+    "zero": ({"n_head": 0}, r"config\.json: num_attention_heads .*\b0, .* 1$"),
+    "vocabulary": ({"n_inner": 2**62}, rf"\bblocks\.0\.mlp\.up\.weight .*\b{2**62}x64$"),
+    "layers": ({"n_layer": 10**12}, r"\b1,000,000,000,000 layers\b"),
     "rope": (
         {**HF, "model_type": "llama", "rope_scaling": {**LLAMA_31, "low_freq_factor": 2.0}},
-        "rope_scaling .*llama3.* is not supported: only rope_type default",
+        r"config\.json: rope_scaling \{.*'llama3'.* rope_type default",
     ),
     "rope's key": (
         {**HF, "model_type": "llama", "rope_parameters": {"factor": 8.0}},
-        "rope_parameters .*factor.* is not supported",
+        r"config\.json: rope_parameters \{'factor': 8\.0\} ",
     ),
     "two ropes": (
         {**HF, "model_type": "llama", "rope_scaling": {**LLAMA_31, "factor": 4.0}}
         | {"rope_parameters": LLAMA_31},
-        "factor is 4.0 in rope_scaling and 8.0 in rope_parameters: change one of them",
+        r"config\.json: factor .* 4\.0 in rope_scaling .* 8\.0 in rope_parameters:",
     ),
-    "head_dim": ({**HF, "model_type": "mistral", "head_dim": "x"}, "head_dim is 'x', expected"),
+    "head_dim": ({**HF, "model_type": "mistral", "head_dim": "x"}, r"\bhead_dim .*'x', "),
     "biases": ({**HF, "model_type": "llama", "attention_bias": True}, "attention_bias True"),
 }
 
@@ -281,10 +281,10 @@ def test_hostile_folders(tmp_path: Path) -> None:
     (folder / "model.safetensors").rename(folder / "part.safetensors")
     index = folder / "model.safetensors.index.json"
     for where, message in (
-        ([], "weight_map has to give the file"),
-        ({_LN: "../good/model.safetensors"}, "weight_map has to give the file"),
-        ({_LN: "none.safetensors"}, "none.safetensors: cannot be read: no such file"),
-        ({_LN: "part.safetensors", "x": "part.safetensors"}, "has no tensor x, which model"),
+        ([], r"\.index\.json: .*\bweight_map\b"),
+        ({_LN: "../good/model.safetensors"}, r"\.index\.json: .*\bweight_map\b"),
+        ({_LN: "none.safetensors"}, r"/none\.safetensors: "),
+        ({_LN: "part.safetensors", "x": "part.safetensors"}, r"/part\.safetensors: .* x, "),
     ):
         index.write_text(json.dumps({"weight_map": where}))
         attempt(message)
@@ -295,7 +295,7 @@ def test_hostile_folders(tmp_path: Path) -> None:
         import_model(open_model(folder), tmp_path / "out")
     (tmp_path / "home").mkdir()
     (tmp_path / "home/letter").touch()
-    with pytest.raises(OutputError, match="home exists: choose another output"):
+    with pytest.raises(OutputError, match="/home "):
         import_model(open_model(folder), tmp_path / "home")
 
 
@@ -363,18 +363,18 @@ def test_megatron(tmp_path: Path, core: bool, settings: dict[str, Any]) -> None:
     assert (logits_of(tmp_path / "out") - weights.logits(tokens())).abs().max() <= EXACT
     evil = folder / "mp_rank_00_000/model_optim_rng.pt"
     torch.save({"model": {}, "other": Path("x")}, evil)
-    with pytest.raises(FormatError, match=r"tensors alone: it holds pathlib\.\w+, which would be"):
+    with pytest.raises(FormatError, match=r"/model_optim_rng\.pt: .*\bpathlib\.\w+,"):
         open_model(tmp_path / "run")
     torch.save({"model": {}, "checkpoint_version": 1.0}, evil)
     with pytest.raises(UsageError, match=r"checkpoint_version 1\.0"):
         open_model(tmp_path / "run")
     os.unlink(evil)
-    with pytest.raises(FormatError, match=r"stage 0 has files of the ranks \[1\], expected 0 to 1"):
+    with pytest.raises(FormatError, match=r"/iter_0000100: .*\bstage 0 .*\[1\], .*\b0 to 1$"):
         open_model(tmp_path / "run")
 
 
 def test_nothing_to_import(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such folder; a model of the Hugging Face hub has to"):
+    with pytest.raises(InputError, match=r"/EleutherAI/pythia: .*Hugging Face"):
         open_model(tmp_path / "EleutherAI/pythia")
-    with pytest.raises(InputError, match=r"no model: neither config\.json of transformers, nor"):
+    with pytest.raises(InputError, match=rf"^{tmp_path}: .*\bconfig\.json\b.*\bmp_rank_XX\b"):
         open_model(tmp_path)

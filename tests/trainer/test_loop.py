@@ -239,7 +239,7 @@ def test_skipped_steps_that_do_not_end(
 ) -> None:
     more = {"precision": "fp16", "loss_scale": 1e38, "save_interval": 1, "log_dir": str(tmp_path)}
     config = Config(**settings(prefix, **more))
-    with pytest.raises(TrainingError, match=r"10 steps in a row were skipped.* 1e\+38"):
+    with pytest.raises(TrainingError, match=r"^10 steps .* 1e\+38\b"):
         train(config)
     assert {(step["skipped"], step["loss"]) for step in records(tmp_path)} == {(1, None)}
     assert "note: a CPU computes fp16 many times slower" in capsys.readouterr().err
@@ -301,7 +301,7 @@ def test_a_checkpoint_named_by_its_path_is_loaded_whatever_is_the_latest(
     shutil.copytree(whole / "step_00000005", tmp_path / "step_00000005")
     (tmp_path / "latest").write_text("step_00000010\n")
     more = {"save": str(tmp_path), "train_samples": 160}
-    with pytest.raises(FormatError, match="latest names step_00000010, which is no checkpoint"):
+    with pytest.raises(FormatError, match=r"/latest .*\bstep_00000010, .*\bstep_00000005:"):
         train(Config(**settings(prefix, load=str(tmp_path), **more)))
     config = Config(**settings(prefix, load=str(tmp_path / "step_00000005"), **more))
     assert train(config)

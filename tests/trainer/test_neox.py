@@ -127,9 +127,7 @@ def test_layer_files_that_are_not_tensors(
         torch.save({"input_layernorm.weight": {"a": torch.ones(1)}}, path)
     else:
         path.write_text("hello" if how == "text" else "")
-    with pytest.raises(
-        FormatError, match=rf"^[^:]*{_LAYER}: (is not|cannot be) read: {message}"
-    ) as error:
+    with pytest.raises(FormatError, match=rf"^[^:]*{_LAYER}: [^:]*: {message}") as error:
         weights_in(folder, weights.model)
     assert "mmap" not in str(error.value)
     assert not (tmp_path / "evil").exists()
@@ -138,12 +136,12 @@ def test_layer_files_that_are_not_tensors(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_layers": 4}, "num_layers is 3 there, 4 here"),
-        ({"hidden_size": 32}, "embedding.word.weight is .* there"),
-        ({"ffn_hidden_size": 64}, "mlp.up.weight is .256, 64. there, .64, 64. here"),
-        ({"activation": "swiglu"}, "mlp.up.weight"),
-        ({"add_bias_linear": False}, "no place for blocks.0.attention.qkv.bias"),
-        ({"num_query_groups": 2}, "grouped queries of layer files are not read"),
+        ({"num_layers": 4}, r"\bnum_layers is 3 .*\b4 "),
+        ({"hidden_size": 32}, r"\bembedding\.word\.weight is \[500, 64\] .*\[500, 32\]"),
+        ({"ffn_hidden_size": 64}, r"\bmlp\.up\.weight is \[256, 64\] .*\[64, 64\]"),
+        ({"activation": "swiglu"}, r"\bmlp\.up\.weight is \[256, 64\] .*\[512, 64\]"),
+        ({"add_bias_linear": False}, r"\bblocks\.0\.attention\.qkv\.bias,"),
+        ({"num_query_groups": 2}, r"model_states\.pt: grouped queries\b"),
     ],
 )
 def test_neox_weights_of_another_model(
@@ -160,7 +158,7 @@ def test_a_neox_head_is_not_dropped(tmp_path: Path, ranks: int) -> None:
     tied = model_of(**{**NEOX, "untie_embeddings_and_output_weights": False})
     folder = tmp_path / "a"
     write_neox(folder, weights, ranks)
-    message = "final_linear.* set untie_embeddings_and_output_weights .no-weight-tying in"
+    message = r"\bfinal_linear\b.*\buntie_embeddings_and_output_weights\b.*\bno-weight-tying\b"
     with pytest.raises(UsageError, match=message):
         weights_in(folder, tied)
     last = weights.model.num_layers + 4
@@ -186,18 +184,18 @@ def test_latest_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     write_neox(tmp_path / "run/global_step7/global_step8", weights)
     for name in ("../other/global_step7", str(tmp_path / "other/global_step7"), "..", "."):
         (tmp_path / "run/latest").write_text(name)
-        with pytest.raises(FormatError, match=re.escape(f"latest names {name}, which is no")):
+        with pytest.raises(FormatError, match=f"/latest .* {re.escape(name)},"):
             find(tmp_path / "run")
     (tmp_path / "run/latest").write_text("global_step7/global_step8")
-    with pytest.raises(FormatError, match="latest names global_step7/global_step8, which is no"):
+    with pytest.raises(FormatError, match=r"/latest .* global_step7/global_step8,"):
         find(tmp_path / "run")
     (tmp_path / "other/latest").write_text("global_step7\n")
-    with pytest.raises(InputError, match="other/global_step7: layer files of GPT-NeoX"):
+    with pytest.raises(InputError, match=r"/other/global_step7: .*\bGPT-NeoX\b"):
         find(tmp_path / "other")
     write_neox(tmp_path / "layer_files", weights)
     (tmp_path / "layer_files/run").mkdir()
     (tmp_path / "layer_files/run/latest").write_text("..")
-    with pytest.raises(FormatError, match=r"latest names \.\., which is no checkpoint"):
+    with pytest.raises(FormatError, match=r"/latest .* \.\.,"):
         find(tmp_path / "layer_files/run")
 
 
@@ -205,10 +203,10 @@ def test_neox_files_that_are_missing(tmp_path: Path) -> None:
     weights = Memory(model_of(**NEOX))
     write_neox(tmp_path / "a", weights)
     (tmp_path / "a/layer_03-model_01-model_states.pt").unlink()
-    with pytest.raises(FormatError, match=r"stage 3 has files of the ranks .0., expected 0 to 1"):
+    with pytest.raises(FormatError, match=r"/a: .*\bstage 3 .*\[0\], .*\b0 to 1$"):
         weights_in(tmp_path / "a", weights.model)
     write_neox(tmp_path / "b", weights)
     for rank in range(2):
         (tmp_path / f"b/layer_06-model_{rank:02d}-model_states.pt").unlink()
-    with pytest.raises(FormatError, match=r"no file has the tensor of norm.weight"):
+    with pytest.raises(FormatError, match=r"/b: .*\bnorm\.weight\b"):
         weights_in(tmp_path / "b", weights.model)

@@ -108,7 +108,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     expected = steps(engine, 2, 2)
     again, adam = make(**MUON, seed=7), make(seed=7)
     before = [p.detach().clone() for p in adam.model.parameters()]
-    with pytest.raises(UsageError, match=r"of optimizer muon, .* adam: .* finetune=True"):
+    with pytest.raises(UsageError, match=r"\boptimizer muon, .* adam: .* finetune=True"):
         load(adam, tmp_path, model_of())
     assert all(map(torch.equal, before, adam.model.parameters()))
     assert load(adam, tmp_path, model_of(), finetune=True) is not None
@@ -117,5 +117,5 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_muon_needs_the_torch_engine() -> None:
-    with pytest.raises(UsageError, match="optimizer muon needs engine torch, this is deepspeed"):
+    with pytest.raises(UsageError, match=r"^optimizer muon .*engine torch, .*deepspeed"):
         Config(optimizer="muon", engine="deepspeed")

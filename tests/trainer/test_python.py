@@ -61,7 +61,7 @@ def test_a_loaded_model_has_the_names_of_its_checkpoint(prefix: str, tmp_path: P
     assert names == {name for name in stored if ":" not in name}
     assert torch.equal(model.get_parameter("norm.weight"), stored["norm.weight"])
     for more in ({}, {"position_ids": torch.full((2, 33), 32)}):
-        with pytest.raises(tokpack.UsageError, match="33 positions: the model has learned only 32"):
+        with pytest.raises(tokpack.UsageError, match=r"\b33 positions: .*\b32$"):
             model(torch.zeros(2, 33, dtype=torch.int64), **more)
     model(torch.zeros(2, 5, dtype=torch.int64)).sum().backward()
     assert model.get_parameter("embedding.word.weight").grad is not None
@@ -80,10 +80,10 @@ def test_it_can_be_called_again_and_in_a_thread(prefix: str, tmp_path: Path) -> 
 
 def test_wrong_settings_are_named_as_in_python() -> None:
     for values, message in (
-        ({"num_layer": 3}, "settings: unknown setting num_layer; did you mean num_layers[?]$"),
-        ({"num-layer": 3}, "settings: unknown setting num-layer; did you mean num-layers[?]$"),
-        ({"num_layers": 0}, "num_layers is 0, expected at least 1"),
-        ({"nproc": 2}, "but 1 processes were started"),
+        ({"num_layer": 3}, "^settings: .* num_layer; .* num_layers[?]$"),
+        ({"num-layer": 3}, "^settings: .* num-layer; .* num-layers[?]$"),
+        ({"num_layers": 0}, "^num_layers .*0, .* 1$"),
+        ({"nproc": 2}, r"^nproc 2, .*\b1 processes\b"),
     ):
         with pytest.raises(tokpack.UsageError, match=message):
             tokpack.train(values)

@@ -123,20 +123,20 @@ def test_labels_count_alike_in_every_micro_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"global_batch_size": 10, "micro_batch_size": 4}, "10 .* 4"),
-        ({"split": "99999,1,0", "eval_iters": 1},
-         "leaves (nothing for part 1|.* tokens of .*corpus for valid)"),
+        ({"global_batch_size": 10, "micro_batch_size": 4},
+         r"^global_batch_size 10 .*\bmicro_batch_size 4$"),
+        ({"split": "99999,1,0", "eval_iters": 1}, r"\b0 tokens of .*/corpus for valid\b"),
         ({"split": "98,2,0", "eval_iters": 1, "micro_batch_size": 64, "global_batch_size": 64},
-         "valid: [0-9]+ samples .* micro batch on every rank, 64"),
-        ({"seq_length": 100_000}, "one sample"),
-        ({"vocab_size": 100}, "token id 1[0-9][0-9], the vocabulary has 100 ids"),
-        ({"vocab_size": None}, "no manifest names the vocabulary of .*corpus"),
-        ({"data_path": ()}, "either data_path or train_data_path"),
-        ({"data_path": ("0.5", "{prefix}", "0.5")}, "weights and datasets do not alternate"),
-        ({"data_path": ("/nowhere/data",)}, "/nowhere/data: no such dataset"),
-        ({"train_samples": 4}, "4 samples do not fill the first batch of 8"),
-        ({"save": "/dev/null/x"}, "cannot write /dev/null/x"),
-        ({"tensorboard_dir": "/dev/null/x"}, "cannot write /dev/null/x"),
+         r"^valid: \d+ samples .*\b64: .*\beval_iters 0$"),
+        ({"seq_length": 100_000}, r"\b[\d,]+ tokens of .*/corpus for train\b"),
+        ({"vocab_size": 100}, r"\btoken id 1\d\d, .*\b100 ids\b"),
+        ({"vocab_size": None}, r"/corpus: .*\bvocab_size$"),
+        ({"data_path": ()}, r"\bdata_path or train_data_path$"),
+        ({"data_path": ("0.5", "{prefix}", "0.5")}, r": 0\.5 \S*/corpus 0\.5; "),
+        ({"data_path": ("/nowhere/data",)}, "^/nowhere/data: .*/nowhere$"),
+        ({"train_samples": 4}, r"^4 samples .*\b8: .*\btrain_samples\b"),
+        ({"save": "/dev/null/x"}, " /dev/null/x: "),
+        ({"tensorboard_dir": "/dev/null/x"}, " /dev/null/x: "),
     ],
 )  # fmt: skip
 def test_bad_requests_end_before_a_step(
@@ -203,22 +203,22 @@ def test_ids_that_no_scan_found_end_the_run(
 ) -> None:
     monkeypatch.setattr("tokpack.trainer.data.SCANNED", 10)
     monkeypatch.setattr("tokpack.trainer.data.COUNTED", 1)
-    with pytest.raises(InputError, match=r"token id 1\d\d, the vocabulary has 110 ids"):
+    with pytest.raises(InputError, match=r"\btoken id 1\d\d, .*\b110 ids\b"):
         train(Config(**settings(prefix, vocab_size=110)))
 
 
 def test_other_data_is_not_gone_on_with(prefix: str, tmp_path: Path) -> None:
     config = Config(**settings(prefix, save=str(tmp_path), train_samples=16))
     assert train(config)
-    with pytest.raises(UsageError, match=r"holds step_00000002 of another run: go on .* load"):
+    with pytest.raises(UsageError, match=r"\bstep_00000002 .*\bload\b"):
         train(config)
     config = replace(config, load=str(tmp_path))
-    with pytest.raises(ResumeError, match="on other samples: seed is 1234 there, 7 here"):
+    with pytest.raises(ResumeError, match=r"\bseed is 1234 .*\b7 "):
         train(replace(config, seed=7))
     again = write_tokens(tmp_path / "other", seed=5)
     with pytest.raises(ResumeError, match="data_path"):
         train(replace(config, data_path=(again,)))
-    with pytest.raises(UsageError, match="2 steps have consumed 16 samples, this run ends at 8"):
+    with pytest.raises(UsageError, match=r"\b2 steps .*\b16 samples, .*\b8\b"):
         train(replace(config, train_samples=8))
     again = replace(config, save=None, seed=7, finetune=True, log_dir=str(tmp_path / "new"))
     assert train(again)

@@ -96,7 +96,7 @@ def test_weights_that_are_not_finite_are_not_saved(prefix: str, tmp_path: Path) 
     """The loss of a step is that of the weights before it: it is finite once too often."""
     more: dict[str, Any] = {"lr": 1e38, "clip_grad": 0.0, "lr_warmup_samples": 0}
     more |= {"save_interval": 1, "extra_save_iters": (0,), "save": str(tmp_path)}
-    with pytest.raises(TrainingError, match=r"step_00000001 was not saved: .* are not finite"):
+    with pytest.raises(TrainingError, match=r": step_00000001 .*\bfinite\b"):
         train(Config(**settings(prefix, **more)))
     assert [path.name for path in tmp_path.glob("step_*")] == ["step_00000000"]
     for path in (tmp_path / "step_00000000").glob("*.safetensors"):
@@ -111,7 +111,7 @@ def test_a_full_disk_gets_its_space_back(tmp_path: Path) -> None:
     CheckpointWrite(engine, tmp_path, state(engine, 1)).finish()
     with (
         limited(resource.RLIMIT_FSIZE, 1 << 17),
-        pytest.raises(OutputError, match="File too large") as caught,
+        pytest.raises(OutputError, match=r"/step_00000002\.tokpack\.tmp/") as caught,
     ):
         CheckpointWrite(engine, tmp_path, state(engine, 2)).finish()
     assert caught.value.no_space
@@ -171,7 +171,7 @@ def test_a_failed_line_waits_and_leaves_no_part(tmp_path: Path) -> None:
     lines.write()
     size = path.stat().st_size
     lines.add(long)
-    with limited(resource.RLIMIT_FSIZE, 4096), pytest.raises(OutputError, match="File too large"):
+    with limited(resource.RLIMIT_FSIZE, 4096), pytest.raises(OutputError, match=path.name):
         lines.write()
     assert path.stat().st_size == size
     lines.add("{}")
@@ -254,9 +254,9 @@ def test_a_finetuning_is_begun_and_gone_on_with_by_one_command(
     assert losses(new) == losses(tmp_path / "w")
     other = tmp_path / "other"
     assert train(Config(**settings(prefix, train_samples=16, save=str(other))))
-    with pytest.raises(UsageError, match="holds step_00000002 of another run"):
+    with pytest.raises(UsageError, match=rf"{other} .*\bstep_00000002\b"):
         train(replace(command, save=str(other)))
-    with pytest.raises(UsageError, match="holds step_00000004 of another run"):
+    with pytest.raises(UsageError, match=r"\bstep_00000004 .*\bload\b"):
         train(replace(command, load=str(other)))
 
 
