@@ -281,7 +281,11 @@ def test_a_run_goes_on(store: Store, local: Local, encode: Encode, tmp_path: Pat
     [
         ({}, "403", r"\(403 Forbidden\): .*AWS_PROFILE, .*AWS_ACCESS_KEY_ID"),
         ({}, "404", "AWS_ENDPOINT_URL=http.* 404 Not Found: "),
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "", r"AWS_ENDPOINT_URL=http://127\.0\.0\.1:1 "),
+        (
+            {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"},
+            "",
+            "AWS_ENDPOINT_URL=http:.*:1 ",
+        ),
         (
             dict.fromkeys(KEYS, "") | {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"},
             "",
