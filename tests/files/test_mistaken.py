@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,15 @@ def test_a_folder_names_the_datasets_in_it(tmp_path: Path, dataset: str) -> None
     (tmp_path / "empty").mkdir()
     assert "is a folder without a dataset" in not_a_dataset(str(tmp_path / "empty"))
     assert not_a_dataset(str(tmp_path / "nothing")) == ""
+
+
+@pytest.mark.parametrize("name", [".", "./"])
+def test_this_folder_is_a_folder_too(
+    tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=re.escape(os.path.join(name, os.path.basename(dataset)))):
+        MMapIndexedDataset(name)
 
 
 def test_a_blend_of_text_says_that_it_is_text(tmp_path: Path) -> None:

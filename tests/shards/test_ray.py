@@ -126,7 +126,7 @@ def test_a_node_that_is_slow_to_start_is_no_fault_of_the_program(
 
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr("ray.init", init)
-    with pytest.raises(tokpack.WorkerError, match="ray_address.*timed out"):
+    with pytest.raises(tokpack.WorkerError, match=r"ray_address.*timed out"):
         RayEngine(None, 1)
 
 

@@ -72,10 +72,9 @@ def map_file(
         if is_url(path):
             check_root(path)
         text = f"{path}: no such file; {advice}"
-        stem, suffix = os.path.splitext(path)
-        if is_url(path) or suffix != ".idx":
+        if is_url(path) or not path.endswith(".idx"):
             raise InputError(text) from None
-        raise no_dataset(stem, text) from None
+        raise no_dataset(path.removesuffix(".idx"), text) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # a NUL, or half of a surrogate pair
