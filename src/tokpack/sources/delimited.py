@@ -304,10 +304,21 @@ def _strings(array: Any) -> Values:
 
 
 def _column_names(source: Source, head: bytes, keys: Sequence[str]) -> list[str]:
-    """The columns. InputError if the first row does not name each of ``keys`` exactly once."""
-    text = head.removeprefix(BOM).decode("utf-8", "replace")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_DELIMITERS[source.format])
-    names = next((row for row in rows if row), [])
+    """The columns. InputError if the first row does not name each of ``keys`` exactly once, or if
+    text follows a closing quote in the rows of ``head``: pyarrow would read on, up to other quotes.
+    """
+    text = io.StringIO(head.removeprefix(BOM).decode("utf-8", "replace"), newline="")
+    rows = csv.reader(text, delimiter=_DELIMITERS[source.format], strict=True)
+    names: list[str] = []
+    try:
+        for row in rows:
+            names = names or row
+    except csv.Error as error:
+        if "expected after" in str(error):  # or the last row is cut off
+            raise InputError(
+                f"{source.name}: text follows a closing quote in line {rows.line_num}; values with "
+                'quotes are written as "...""...", without backslashes'
+            ) from error
     if not names:
         raise InputError(f"{source.name}: empty, without the row that names the columns")
     for key in keys:
