@@ -235,11 +235,22 @@ def test_fingerprint_follows_the_content_alone(tmp_path: Path) -> None:
     assert one_source(write(tmp_path, "e.txt", b"")).fingerprint() != ""
 
 
-def test_markup_as_plain_text_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    files = [str(write(tmp_path, name, b"<html>, b\n")) for name in ("a", "b.txt")]
+@pytest.mark.parametrize(
+    ("names", "data", "told"),
+    [
+        (("a", "b.txt"), b"<html>, b\n", "markup"),
+        (("a.txt", "b.txt"), b'\xef\xbb\xbf{"text": "a"}\n{"text": "b"}\n', "'jsonl'"),
+        (("a.txt", "b.txt"), b'[\n  {\n    "text": "a"\n  }\n]\n', "'jsonl'"),
+    ],
+)
+def test_other_formats_as_plain_text_are_told(
+    names, data: bytes, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = [str(write(tmp_path, name, data)) for name in names]
     assert {source.format for source in discover(files)} == {"text"}
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{files[0]} and 1 more: read as plain text")
+    assert told in record.getMessage()
     caplog.clear()
     discover(files, input_format="text")
     assert not caplog.records

@@ -117,6 +117,7 @@ _COMMENTS = rb"(?>(?:<!--.*?-->\s*)*)"
 _PAGE = re.compile(_SPACE + _COMMENTS + rb"<(!doctype html|html|head|body)\b", re.I | re.S)
 _XML = re.compile(_SPACE + rb"<(\?xml\b|Error>)")
 _JSON = re.compile(_SPACE + rb"(\{\s*[\"}]|\[\s*[\[{\]])")
+_RECORD = re.compile(_SPACE + rb"(?:\[\s*)?\{\s*\"[^\"\n]*\"\s*:")
 _OF_AN_ERROR = frozenset(["error", "errors", "message", "detail"])  # keys in answers of servers
 _WARC = re.compile(rb"^WARC-Type:[ \t]*(\w+)", re.I | re.M)
 
@@ -213,6 +214,11 @@ def _broken_promise(head: bytes, name: str, bare: str, *, is_packed: bool) -> st
 def is_markup(head: bytes) -> bool:
     """Whether a text that begins like this is an HTML page, or XML."""
     return bool(_PAGE.match(head) or _XML.match(head))
+
+
+def is_json(head: bytes) -> bool:
+    """Whether a text with this beginning is an object of JSON, or a list of them."""
+    return bool(_RECORD.match(head))
 
 
 def _is_error(head: bytes) -> bool:

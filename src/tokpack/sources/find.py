@@ -30,6 +30,7 @@ from tokpack.sources.detect import (
     NoTextError,
     detect,
     head_of,
+    is_json,
     is_markup,
     is_running_text,
     promised,
@@ -454,16 +455,23 @@ def _warn_of_names(names: Sequence[str], what: str) -> None:
 
 
 def _warn_of_text(sources: Sequence[Source]) -> None:
-    """Warn that each line of text becomes a document, if it looks like books, code or web pages."""
+    """Warn that each line of text becomes a document, if it looks like books, code, JSON or web
+    pages.
+    """
     texts = [one for one in sources if one.format == "text" and not one.is_pipe]
     step = max(len(texts) // _LOOKED_AT, 1)
     heads = list(map_concurrently(lambda one: head_of(one, one.compression), texts[::step]))
-    pages = [one for one, head in zip(texts[::step], heads, strict=True) if is_markup(head)]
-    _warn_of_names(
-        [one.name for one in pages],
-        "read as plain text, one document per line, markup, quotes and all; where that is meant, "
-        f"{option('input_format', 'text')} says so",
-    )
+    as_text = option("input_format", "text")
+    for is_other, what in (
+        (is_markup, f"markup, quotes and all; where that is meant, {as_text} says so"),
+        (
+            is_json,
+            f"names of keys and all; {option('input_format', 'jsonl')} reads it as JSON, which it "
+            f"looks like, and {as_text} confirms that each line is a document",
+        ),
+    ):
+        names = [one.name for one, head in zip(texts[::step], heads, strict=True) if is_other(head)]
+        _warn_of_names(names, f"read as plain text, one document per line, {what}")
     running = [is_running_text(head) and not is_markup(head) for head in heads]
     if 2 * sum(running) > len(running):
         others = f" and {counted(len(texts) - 1, 'other file')}" if len(texts) > 1 else ""
