@@ -402,6 +402,26 @@ def test_gpt2_s_files_in_a_folder_are_cut_as_their_class_does(tmp_path: Path) ->
         load_tokenizer(tmp_path / "GPT2Tokenizer")
 
 
+@pytest.mark.parametrize("settings", [{}, {CONFIG: {"pad_token": EOD}}])
+def test_a_config_of_the_model_names_the_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    """Also without a config of the tokenizer; a dataset finds it again without the folder."""
+    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TOKPACK_TOKENIZER_CACHE", raising=False)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    vocab = tiny()["model"]["vocab"]
+    pair(folder, {**vocab, "12": len(vocab)}, "#version: 0.2\na b\nab c\n1 2\n")
+    assert len(load_tokenizer(folder).encode("12")) == 1
+    for name, value in {"config.json": {"model_type": "qwen2"}, **settings}.items():
+        save(folder, value, name)
+    assert_same(folder, f"ab 12 e\u0301 {EOD}")
+    library.encode(iter(["12"]), tmp_path / "o", tokenizer=folder)
+    folder.rename(tmp_path / "moved")
+    assert len(MMapIndexedDataset(tmp_path / "o").tokenizer.encode("12")) == 2
+
+
 def test_mistral_s_wrong_expression(tmp_path: Path) -> None:
     words = [a + b + c for a, b, c in itertools.product(ALPHABET[:47], repeat=3)]
     vocab = {text: i for i, text in enumerate(dict.fromkeys([*ALPHABET, *words]))}

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 CONFIG = "tokenizer_config.json"
 _TOKENS_MAP, _ADDED_TOKENS = "special_tokens_map.json", "added_tokens.json"
-SETTINGS = (CONFIG, _TOKENS_MAP, _ADDED_TOKENS)
+_MODEL = "config.json"  # of the model: its type names the class if nothing else does
+_OF_FOLDER = (CONFIG, _TOKENS_MAP, _ADDED_TOKENS)
+SETTINGS = (*_OF_FOLDER, _MODEL)
 JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
 GPT2_FILES = (
     ("vocab.json", "merges.txt"),
@@ -159,7 +161,12 @@ def find(folder: Path) -> TokenizerFolder | None:
     for files in choices:
         paths = tuple(folder / file for file in files)
         if all(path.is_file() for path in paths):
-            return replace(TokenizerFolder.alone(*paths), settings=settings_in(folder))
+            settings = settings_in(folder)
+            if len(paths) == 2 and (folder / _MODEL).is_file():
+                of_model = {**settings, _MODEL: folder / _MODEL}
+                if Settings(of_model).class_name != Settings(settings).class_name:
+                    settings = of_model
+            return replace(TokenizerFolder.alone(*paths), settings=settings)
     for pattern in _PATTERNS:
         models = [path for path in folder.glob(pattern) if path.is_file()]
         if len(models) == 1:
@@ -169,7 +176,7 @@ def find(folder: Path) -> TokenizerFolder | None:
 
 def settings_in(folder: Path) -> dict[str, Path]:
     """The files of a folder that change its tokenizer, by their names."""
-    return {name: folder / name for name in SETTINGS if (folder / name).is_file()}
+    return {name: folder / name for name in _OF_FOLDER if (folder / name).is_file()}
 
 
 class Settings:
@@ -183,7 +190,12 @@ class Settings:
     def __init__(self, files: Mapping[str, Path]) -> None:
         self.files = dict(files)
         self.config = self._read(CONFIG)
-        self.class_name = str(self.config.get("tokenizer_class") or "").removesuffix("Fast")
+        # A config.json is among the files if it may name the class: that of Qwen's models.
+        of_model = str(self._read(_MODEL).get("model_type"))
+        is_new = of_model.startswith("qwen3_5")
+        qwen = "Qwen3_5Tokenizer" if is_new else "Qwen2Tokenizer"
+        named = self.config.get("tokenizer_class") or (qwen if of_model.startswith("qwen") else "")
+        self.class_name = str(named).removesuffix("Fast")
         has_list = "added_tokens_decoder" in self.config
         # The folder of an older version has a map, which takes precedence over its config.
         older = {} if has_list else self._read(_TOKENS_MAP)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from tokpack.errors import FormatError, InputError, TokenizerError, TokpackError, UsageError, option
 from tokpack.machine import cache_root
 from tokpack.storage import is_url, near, shown
-from tokpack.storage.disk import read_json, read_object, replace_file
+from tokpack.storage.disk import read_json, replace_file
 from tokpack.tokenizers import definition as spec_cache
 from tokpack.tokenizers import hub, patterns, ranks
 from tokpack.tokenizers.base import TokenizerOptions, find_copies
@@ -237,7 +237,7 @@ def _from_gpt2_folder(
     them.
     """
     _refuse_pattern(vocab_file, choice)
-    pattern, form = _of_class(settings, vocab_file.parent)
+    pattern, form = _of_class(settings)
     vocab = parse_vocab(read_bytes(vocab_file), vocab_file)
     merges = parse_merges(read_bytes(merge_file), merge_file)
     spec = spec_from_files(vocab, merges, vocab_file, merge_file)
@@ -259,14 +259,9 @@ _CUT_BY: dict[str, tuple[str, NormalForm]] = {
 }
 
 
-def _of_class(settings: Settings, folder: Path) -> tuple[str, NormalForm]:
+def _of_class(settings: Settings) -> tuple[str, NormalForm]:
     """The pattern and the normal form of the class that a folder names. TokenizerError."""
     name = settings.class_name
-    config = folder / "config.json"
-    if not name and config.is_file():
-        model = read_object(config, missing=TokenizerError, wrong=TokenizerError).get("model_type")
-        if str(model).startswith("qwen"):
-            name = "Qwen3_5Tokenizer" if str(model).startswith("qwen3_5") else "Qwen2Tokenizer"
     if name not in _CUT_BY:
         raise TokenizerError(
             f"{settings.where}: {name} cuts text in a way that its vocab.json and merges.txt do "
