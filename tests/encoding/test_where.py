@@ -82,6 +82,19 @@ def test_a_value_of_another_type_is_a_bad_record(tmp_path: Path, bpe: Path) -> N
     assert (cast.rejected, cast.left_out, cast.documents) == (1, 1, made.documents + 1)
 
 
+def test_numbers_beyond_64_bits_are_not_rounded(tmp_path: Path, bpe: Path) -> None:
+    """As doubles, neighbours would be equal, and all of them even."""
+    rows = [{"text": f"text {n}", "id": (1 << 63) - 8 + n} for n in range(16)]
+    source = write(tmp_path / "in.jsonl", rows)
+    for kind in ("hugeint", "ubigint"):
+        odd = encoded(source, tmp_path / kind, bpe, where=f"id::{kind} % 2 = 1")
+        assert (odd.documents, odd.left_out) == (8, 8)
+    one = encoded(source, tmp_path / "one", bpe, where=f"id = '{(1 << 63) + 5}'")
+    assert one.documents == 1
+    with pytest.raises(UsageError, match=r"%.*id \(string\)"):
+        settled(source, where="id % 2 = 1")
+
+
 # -- columns ------------------------------------------------------------------------------------
 
 NAMES = [

@@ -64,7 +64,7 @@ def _type_of(value: Any) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
-        return "int64" if value in _INT64 else "double"
+        return "int64" if value in _INT64 else "string"  # a double would be another number
     if isinstance(value, float):
         return "double"
     return "string" if isinstance(value, str) else "nested"
