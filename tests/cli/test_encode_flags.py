@@ -52,6 +52,10 @@ def options_of(command: str) -> tuple[Any, list[str]]:
             },
         ),
         (
+            "a -o o --keep url id --key text --keep=score --json-keys title --limit 5 --limit 6",
+            {"keep": ("url", "id", "score"), "keys": ("text", "title"), "limit": 6},
+        ),
+        (
             "a.jsonl -o out --tokenizer neox --on-error skip:7 b.jsonl --max-document-bytes 2MB",
             {
                 "inputs": ("a.jsonl", "b.jsonl"),

@@ -195,7 +195,7 @@ OUTPUT = encode_flags(
     "output",
     without=("scratch", "files"),
     output={"type": output_prefix},
-    keep={"nargs": "+", "default": ()},
+    keep={"nargs": "+", "default": []},
 )
 
 

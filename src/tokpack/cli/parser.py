@@ -133,7 +133,8 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments of one command.
 
     Underscores in a flag's name count as dashes, ``--flag=value`` as ``--flag value``; inputs and
-    flags may be mixed. Everything after ``--`` is an input. Raises UsageError, with the most
+    flags may be mixed. Of a flag that is given again the last value counts, of one with several
+    values all. Everything after ``--`` is an input. Raises UsageError, with the most
     similar flag for an unknown one.
     """
     end = list(argv).index("--") if "--" in argv else len(argv)
@@ -143,8 +144,13 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace:
     accepted: list[str] = []
     for group in (*page.groups, COMMON):
         for names, settings in group.flags:
-            accepted += parser.add_argument(*names, **settings).option_strings
+            more = {"action": "extend"} if settings.get("nargs") == "+" else {}
+            accepted += parser.add_argument(*names, **(more | settings)).option_strings
     _refuse_unknown(words, accepted)
+    given = [word.partition("=")[0] for word in words]
+    for name in ("--where", "--map"):
+        if given.count(name) > 1:
+            raise UsageError(f"{name} is given more than once: make one of them")
     arguments = parser.parse_intermixed_args(words)
     arguments.inputs += argv[end + 1 :]
     _check_usage(page, arguments)
