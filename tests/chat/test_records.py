@@ -225,12 +225,13 @@ def test_values_that_are_none_are_not_there() -> None:
     assert conversation.variables == {}
 
 
-def test_tools_documents_and_variables_go_to_the_template() -> None:
+@pytest.mark.parametrize("given", [{"enable_thinking": False}, '{"enable_thinking": false}'])
+def test_tools_documents_and_variables_go_to_the_template(given: Any) -> None:
     record = {
         "messages": [USER],
         "tools": '[{"name": "f"}]',
         "documents": [{"title": "a", "text": "b"}],
-        "chat_template_kwargs": {"enable_thinking": False},
+        "chat_template_kwargs": given,
     }
     assert read(record)[0].variables == {
         "enable_thinking": False,
@@ -238,6 +239,11 @@ def test_tools_documents_and_variables_go_to_the_template() -> None:
         "tools": [{"name": "f"}],
         "documents": [{"title": "a", "text": "b"}],
     }
+
+
+@pytest.mark.parametrize("given", [7, "{", "7", ["a"]])
+def test_variables_that_are_no_mapping_are_refused(given: Any) -> None:
+    assert reason({"messages": [USER], "chat_template_kwargs": given}) == "malformed message"
 
 
 @pytest.mark.parametrize("tools", [7, "{", "7", {"name": "f"}])
@@ -399,7 +405,9 @@ def test_other_keys_of_messages_are_no_flags() -> None:
     assert list(found.untrained) == []
 
 
-@pytest.mark.parametrize("beside", [{"loss_mask": [0, 1]}, {"train": False}, {"weights": 1}])
+@pytest.mark.parametrize(
+    "beside", [{"loss_mask": [0, 1]}, {"train": False}, {"train": "False"}, {"weights": 1}]
+)
 def test_flags_beside_the_messages_are_refused(beside: dict[str, Any]) -> None:
     record = {"messages": [USER, ANSWER], **beside}
     if "weights" in beside:

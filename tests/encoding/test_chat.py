@@ -263,7 +263,7 @@ def test_an_answer_that_is_labelled_as_bad_is_learned_by_nobody_who_does_not_kno
         {"prompt": "the of", "completion": text, key: is_good}
         for text, is_good in (("and", True), ("in", False), ("was", True))
     ]
-    says = rf"in\.jsonl:2: labelled as no good answer: its {key} is False.* where='{key}'"
+    says = rf"in\.jsonl:2: labelled as no good answer: its {key} is False.* where='{key}::bool'"
     chats.refused(records, says, RecordError)
     manifest = chats.encode(records, on_error="skip", overwrite=True)
     assert (manifest.documents, manifest.rejected) == (2, 1)
@@ -274,8 +274,13 @@ def test_an_answer_that_is_labelled_as_bad_is_learned_by_nobody_who_does_not_kno
     assert dict(manifest.reasons) == {"nothing is trained": 1}
     pytest.importorskip("duckdb")
     assert chats.encode(records, where=key, overwrite=True).documents == 2
+    texts = [{**one, key: str(one[key])} for one in records]  # as rows of CSV have them
+    chats.refused(texts, f"its {key} is False", RecordError, overwrite=True)
+    assert chats.encode(texts, where=f"{key}::bool", overwrite=True).documents == 2
     numbers = [{**one, key: int(one[key])} for one in records]
     chats.refused(numbers, f"its {key} is 0", RecordError, overwrite=True)
+    texts = [{**one, key: str(one[key])} for one in numbers]
+    chats.refused(texts, f"its {key} is 0", RecordError, overwrite=True)
     talks = [{"messages": RECORDS[0]["messages"], key: 0}]  # of a class, say
     assert chats.encode(talks, overwrite=True).documents == 1
 

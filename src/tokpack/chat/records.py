@@ -694,11 +694,12 @@ def _refuse_beside(record: Mapping[str, Any]) -> None:
         value = plain(record[key])
         if key not in FLAGS and value not in (None, "", [], {}):
             raise ConversationError(MEDIA, f"it has {key}")
-        if key in FLAGS and (value is False or isinstance(value, list)):
+        # In CSV a flag is a text.
+        if key in FLAGS and (str(value).lower() == "false" or isinstance(value, list)):
             raise ConversationError(
                 MALFORMED,
                 f"its {key} is {brief(value)}: mark each message as trained or not, or "
-                f"leave such records out with {option('where', key)}",
+                f"leave such records out with {option('where', f'{key}::bool')}",
             )
 
 
@@ -708,11 +709,13 @@ def _variables(record: Mapping[str, Any], messages: list[Message]) -> dict[str, 
     Tools in the first message are removed from it.
     """
     variables: dict[str, Any] = {}
-    extra = record.get("chat_template_kwargs")
-    if isinstance(extra, Mapping):
-        variables |= plain(extra)
+    what = "its chat_template_kwargs"
+    if extra := read_json(plain(record.get("chat_template_kwargs")), what):
+        if not isinstance(extra, Mapping):
+            raise ConversationError(MALFORMED, f"{what} are no mapping: {brief(extra)}")
+        variables |= extra
         if wrong := sorted(NO_VARIABLES.intersection(variables)):
-            raise ConversationError(MALFORMED, f"its chat_template_kwargs have {wrong[0]}")
+            raise ConversationError(MALFORMED, f"{what} have {wrong[0]}")
         variables[OWN] = repr(variables)
     if documents := _list(record.get("documents"), "its documents"):
         variables["documents"] = documents

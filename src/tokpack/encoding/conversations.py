@@ -273,13 +273,15 @@ class ConversationMaker:
 def _check_label(record: Mapping[str, Any], key: str) -> None:
     """Refuse an answer that is labelled as bad, unless the label is used.
 
-    The label is not in the text, so the answer would be trained like a good one.
+    The label is not in the text, so the answer would be trained like a good one. In CSV it is a
+    text.
     """
-    if record.get(key) is False or (record.get(key) == 0 and "completion" in record):
+    told = str(record.get(key)).lower()
+    if told == "false" or (told in ("0", "0.0") and "completion" in record):
         raise ConversationError(
             NOT_GOOD,
             f"its {key} is {record[key]}, but it would be trained like a good answer: "
-            f"leave such records out with {option('where', key)}, or keep the label beside the "
+            f"leave such records out with {option('where', f'{key}::bool')}, or keep it beside the "
             f"document, for a trainer that reads it, with {option('keep', key)}",
         )
 
