@@ -239,6 +239,7 @@ def test_fingerprint_follows_the_content_alone(tmp_path: Path) -> None:
     ("names", "data", "told"),
     [
         (("a", "b.txt"), b"<html>, b\n", "markup"),
+        (("a", "b.txt"), b"a\r\nb\r\n", "which stays"),
         (("a.txt", "b.txt"), b'\xef\xbb\xbf{"text": "a"}\n{"text": "b"}\n', "'jsonl'"),
         (("a.txt", "b.txt"), b'[\n  {\n    "text": "a"\n  }\n]\n', "'jsonl'"),
     ],

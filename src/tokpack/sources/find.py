@@ -469,6 +469,7 @@ def _warn_of_text(sources: Sequence[Source]) -> None:
             f"names of keys and all; {option('input_format', 'jsonl')} reads it as JSON, which it "
             f"looks like, and {as_text} confirms that each line is a document",
         ),
+        (lambda head: b"\r\n" in head, "with the \\r of \\r\\n, which stays in each"),
     ):
         names = [one.name for one, head in zip(texts[::step], heads, strict=True) if is_other(head)]
         _warn_of_names(names, f"read as plain text, one document per line, {what}")
