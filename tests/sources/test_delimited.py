@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.encoding_tools import byte_tokenizer
-from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, write
+from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, read_whole, write
 
 import tokpack
 from tokpack.errors import InputError, RecordError
@@ -160,3 +160,36 @@ def test_columns_become_datasets(tmp_path: Path) -> None:
     write(tmp_path, "bad.csv", table([*rows, ["only one"]]))
     with pytest.raises(RecordError, match=r"bad\.csv, row number 501"):
         tokpack.encode(tmp_path / "bad.csv", tmp_path / "bad", **options)
+
+
+def misquoted(text: str) -> int | None:
+    """The line in which text follows a closing quote, as Python's csv finds it, or None."""
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        list(rows)
+    except csv.Error as error:
+        if "expected after" in str(error):
+            return rows.line_num
+    return None
+
+
+@given(st.text(st.sampled_from('a",\n'), max_size=30), st.integers(1, 30))
+def test_text_behind_a_closing_quote_however_the_file_is_cut(
+    tmp_path_factory, text: str, size: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "quotes.csv"
+    path.write_bytes(b"text\n")
+    quotes, line = delimited._Quotes(one_source(str(path))), misquoted(text)
+    pieces = (text[begin : begin + size].encode() for begin in range(0, len(text), size))
+    if line is None:
+        list(map(quotes.check, pieces))
+    else:
+        with pytest.raises(InputError, match=f"in line {line};"):
+            list(map(quotes.check, pieces))
+
+
+def test_text_behind_a_closing_quote_late_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,text\n" + b'1,"a ""b"""\n' * 900_000 + b'2,"c" d\n')
+    with pytest.raises(InputError, match="line 900002;"):
+        read_whole(str(path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -122,7 +123,7 @@ def _batches(
         rows = _Rows(keys, values, limits, done, names, encoding)
         # As Latin-1, the same bytes give other names.
         called = [name.encode().decode("latin-1") if as_latin else name for name in read]
-        file = _WithEnd(stream, is_checked=not (as_latin or source.is_pipe))
+        file = _WithEnd(stream, _Quotes(source), is_checked=not (as_latin or source.is_pipe))
         try:
             with arrow.open_csv(
                 pyarrow.PythonFile(file, mode="r"),
@@ -248,8 +249,8 @@ class _WithEnd:
 
     closed = False
 
-    def __init__(self, stream: Stream, *, is_checked: bool) -> None:
-        self._stream = stream
+    def __init__(self, stream: Stream, quotes: _Quotes, *, is_checked: bool) -> None:
+        self._stream, self._quotes = stream, quotes
         self._cut: bytes | None = b"" if is_checked else None  # the beginning of a character
         self._is_at_begin = True
         self._end = b"\n" + _END + b"\n"
@@ -261,6 +262,7 @@ class _WithEnd:
         if self._is_at_begin:
             self._is_at_begin = False
             buffer = buffer.removeprefix(BOM)
+        self._quotes.check(buffer)
         if self._cut is not None:
             self._cut = _after_utf8(self._cut + buffer, is_last=count < size)
         if count < size:  # with the last bytes: pyarrow takes a header alone for an empty file
@@ -270,6 +272,46 @@ class _WithEnd:
 
     def close(self) -> None:
         """Do nothing: the caller that opened the stream closes it."""
+
+
+class _Quotes:
+    """Checks the quotes of a file, whose bytes come in pieces.
+
+    After a closing quote comes the end of the value. Where text follows, pyarrow would read on, up
+    to other quotes, and join rows.
+    """
+
+    def __init__(self, source: Source) -> None:
+        end = f"{_DELIMITERS[source.format]}\r\n".encode()
+        quoted = rb'"[^"]*+(?:""[^"]*+)*+'  # without its last quote
+        self._quoted = re.compile(quoted)
+        self._values = re.compile(rb'(?:(?:%b"|[^"%b][^%b]*+)?+[%b])*+' % (quoted, end, end, end))
+        self._name, self._end = source.name, end
+        # Of the value that is cut off: what tells whether it is in quotes.
+        self._cut: bytes | bytearray = b""
+        self._lines = 1
+
+    def check(self, data: bytes | bytearray) -> None:
+        """Check the next bytes. InputError."""
+        if b'"' not in data and not self._cut.startswith(b'"'):  # fast
+            self._cut = data[-1:].strip(self._end) if data else self._cut
+            self._lines += data.count(b"\n")
+            return
+        data = self._cut + data
+        values = self._values.match(data)
+        rest = data[values.end() :] if values else data
+        if quoted := self._quoted.match(rest):
+            end = len(data) - len(rest) + quoted.end()
+            if end + 1 < len(data):
+                line = self._lines + data.count(b"\n", 0, end)
+                raise InputError(
+                    f"{self._name}: text follows a closing quote in line {line}; values with "
+                    'quotes are written as "...""...", without backslashes'
+                )
+            self._cut = rest[:1] + data[end:]  # and a quote that may be the first of two
+        else:
+            self._cut = rest[:1]
+        self._lines += data.count(b"\n")
 
 
 def _after_utf8(data: bytes, *, is_last: bool) -> bytes:
@@ -304,21 +346,10 @@ def _strings(array: Any) -> Values:
 
 
 def _column_names(source: Source, head: bytes, keys: Sequence[str]) -> list[str]:
-    """The columns. InputError if the first row does not name each of ``keys`` exactly once, or if
-    text follows a closing quote in the rows of ``head``: pyarrow would read on, up to other quotes.
-    """
-    text = io.StringIO(head.removeprefix(BOM).decode("utf-8", "replace"), newline="")
-    rows = csv.reader(text, delimiter=_DELIMITERS[source.format], strict=True)
-    names: list[str] = []
-    try:
-        for row in rows:
-            names = names or row
-    except csv.Error as error:
-        if "expected after" in str(error):  # or the last row is cut off
-            raise InputError(
-                f"{source.name}: text follows a closing quote in line {rows.line_num}; values with "
-                'quotes are written as "...""...", without backslashes'
-            ) from error
+    """The columns. InputError if the first row does not name each of ``keys`` exactly once."""
+    text = head.removeprefix(BOM).decode("utf-8", "replace")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_DELIMITERS[source.format])
+    names = next((row for row in rows if row), [])
     if not names:
         raise InputError(f"{source.name}: empty, without the row that names the columns")
     for key in keys:
