@@ -523,13 +523,17 @@ def test_special_tokens_that_no_ranks_can_have(
         load_tokenizer(folder, pattern="cl100k")
 
 
-def test_a_sentencepiece_model_with_more_tokens_is_refused(tmp_path: Path) -> None:
+def test_a_sentencepiece_model_with_more_tokens_or_a_class_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(trained("bpe"))
     save(tmp_path, {"eos_token": "</s>", "pad_token": "<pad>"}, CONFIG)
     assert load_tokenizer(tmp_path).kind == "SentencePiece"
-    save(tmp_path, {"eos_token": "</s>", "additional_special_tokens": [START]}, CONFIG)
-    with pytest.raises(TokenizerError, match="save_pretrained"):
-        load_tokenizer(tmp_path)
+    for more in (
+        {"additional_special_tokens": [START]},
+        {"tokenizer_class": "XLMRobertaTokenizer"},
+    ):
+        save(tmp_path, {"eos_token": "</s>", **more}, CONFIG)
+        with pytest.raises(TokenizerError, match="save_pretrained"):
+            load_tokenizer(tmp_path)
     assert load_tokenizer(tmp_path / "tokenizer.model").kind == "SentencePiece"
 
 

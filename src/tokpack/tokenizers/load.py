@@ -114,7 +114,7 @@ def _from_file(path: Path, settings: Settings, name: str, choice: TokenizerOptio
     _refuse_pattern(path, choice)
     if _is_sentencepiece(raw) or path.suffix == ".model":
         tokenizer = SentencePieceTokenizer(name, raw, eod_token=choice.eod_token)
-        _refuse_more_tokens(tokenizer, path, settings)
+        _refuse_settings(tokenizer, path, settings)
         return tokenizer
     if not settings.files:
         return from_json(Definition(raw, path), path, name, choice)
@@ -132,18 +132,22 @@ def _from_json_folder(
     return tokenizer
 
 
-def _refuse_more_tokens(tokenizer: SentencePieceTokenizer, path: Path, settings: Settings) -> None:
-    """Raise TokenizerError for tokens that a SentencePiece model does not have, and cannot
-    encode.
+def _refuse_settings(tokenizer: SentencePieceTokenizer, path: Path, settings: Settings) -> None:
+    """Raise TokenizerError for a config that names a class or more tokens beside a SentencePiece
+    model: its library cannot encode these, and the class has other ids.
     """
     more = [text for text in settings.texts() if tokenizer.token_to_id(text) is None]
     padding = settings.named.get("pad_token", {}).get("content")
-    if more and more != [padding]:  # padding never occurs in a text
+    if more == [padding]:  # it never occurs in a text
+        more = []
+    if more or settings.class_name:
+        named = ", ".join(more[:_SHOWN]) or settings.class_name
         raise TokenizerError(
-            f"{settings.where} adds tokens to the SentencePiece model {path.name}, which its "
-            f"library cannot find in a text ({', '.join(more[:_SHOWN])}): give a folder with the "
-            "tokenizer.json that AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER) of "
-            f"transformers writes, or {path} for the model alone"
+            f"{settings.where} names {named}, so transformers makes another tokenizer of the "
+            f"SentencePiece model {path.name}, with other ids for blanks and special tokens at "
+            "least: give a folder with the tokenizer.json that "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER) of transformers writes, or "
+            f"{path} for the model alone, as Megatron-LM reads it"
         )
 
 
@@ -737,6 +741,8 @@ def _loaders(
     for special in (None, "encode"):  # GPT-2's two files are of types that differ in it
         options = TokenizerOptions(special, eod, arguments.get("pattern"))
         yield partial(from_folder, TokenizerFolder(main, settings), name, options)
+    if settings:  # a SentencePiece model with a config that names a class was read once
+        yield partial(from_folder, TokenizerFolder(main), name, options)
 
 
 def _of_both_types(request: Mapping[str, Any]) -> list[dict[str, Any]]:
