@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -527,6 +528,7 @@ def test_a_sentencepiece_model_with_more_tokens_or_a_class_is_refused(tmp_path: 
     (tmp_path / "tokenizer.model").write_bytes(trained("bpe"))
     save(tmp_path, {"eos_token": "</s>", "pad_token": "<pad>"}, CONFIG)
     assert load_tokenizer(tmp_path).kind == "SentencePiece"
+    described = load_tokenizer(tmp_path).describe()
     for more in (
         {"additional_special_tokens": [START]},
         {"tokenizer_class": "XLMRobertaTokenizer"},
@@ -535,6 +537,10 @@ def test_a_sentencepiece_model_with_more_tokens_or_a_class_is_refused(tmp_path: 
         with pytest.raises(TokenizerError, match="save_pretrained"):
             load_tokenizer(tmp_path)
     assert load_tokenizer(tmp_path / "tokenizer.model").kind == "SentencePiece"
+    # Manifests of datasets that were made when such folders were read.
+    config = (tmp_path / CONFIG).read_bytes()
+    described["files"][1] |= {"bytes": len(config), "sha256": sha256(config).hexdigest()}
+    assert load_described(described).fingerprint == described["sha256"]
 
 
 @pytest.mark.parametrize("kind", ["transformers", "tokenizers"])
