@@ -276,3 +276,18 @@ def test_a_pdf_has_no_text_whatever_is_asked_for(tmp_path: Path, input_format: s
     for given in (path, tmp_path) if input_format in ("auto", "file") else (path,):
         with pytest.raises(InputError, match="PDF"):
             discover([str(given)], input_format=input_format)
+
+
+def test_a_file_beside_the_one_that_it_was_unpacked_from(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As ``gunzip -k`` leaves them; each document would be there twice."""
+    for name in ("a.jsonl", "b.jsonl"):
+        write(tmp_path, name, LINES)
+        write(tmp_path, f"{name}.gz", COMPRESS["gz"](LINES))
+    assert len(paths([str(tmp_path)])) == 4
+    (record,) = caplog.records
+    assert f"{tmp_path}/a.jsonl.gz and 1 more: " in record.getMessage()
+    caplog.clear()
+    paths([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl.gz")])
+    assert not caplog.records

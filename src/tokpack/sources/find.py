@@ -417,6 +417,7 @@ def discover(
         _refuse_other_text(listed)
         _warn_of_unpacked(listed)
         _warn_of_text(listed)
+    _warn_of_both(listed)
     return listed
 
 
@@ -445,6 +446,17 @@ def _warn_of_unpacked(sources: Sequence[Source]) -> None:
     _warn_of_names(
         [one.name for one in json if promised(one.name, is_packed=bool(one.compression))],
         "read as JSON, which it is, and not as its name says; a browser may have unpacked it",
+    )
+
+
+def _warn_of_both(sources: Sequence[Source]) -> None:
+    """Warn of files beside their compressed ones, as decompressors leave them."""
+    there = {one.path.lower() for one in sources}
+    packed = [one for one in sources if one.path.lower() != bare_name(one.path)]
+    _warn_of_names(
+        [one.name for one in packed if bare_name(one.path) in there],
+        "read beside the file that has this name without the compression; if one was made from "
+        "the other, leave one of them out: each document is there twice",
     )
 
 
