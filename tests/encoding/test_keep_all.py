@@ -71,6 +71,15 @@ def test_all_is_what_it_stands_for(
     assert kept(more)[0] == ["id", "source", "meta", "late_", "page", "late"]
 
 
+def test_columns_of_a_table_that_was_kept_before(bpe: Path, tmp_path: Path) -> None:
+    """Their names are those of tokpack's own columns."""
+    (tmp_path / "in.jsonl").write_text('{"text": "a", "tokpack_source": "x", "Tokpack_A": 1}\n')
+    out = tmp_path / "out"
+    tokpack.encode(tmp_path / "in.jsonl", out, tokenizer=bpe, keep="all", workers=1)
+    names = parquet.read_table(f"{out}.docs.parquet").schema.names
+    assert names[-2:] == ["_tokpack_source", "_Tokpack_A"]
+
+
 def test_a_column_without_any_value_is_told_once(
     bpe: Path, lines: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

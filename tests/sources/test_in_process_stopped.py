@@ -44,7 +44,7 @@ def test_an_iterable_that_fails(tmp_path: Path, bpe: Path, small_parts: None) ->
     assert caught.traceback[-1].name == "stops"
     with pytest.raises(ResumeError, match=r"out\.unfinished .*: it has a resume_key\."):
         tokpack.encode(iter(TEXTS * 20), output, **options)
-    with pytest.raises(ResumeError, match=r"^documents 1 to \d+ .*out\.unfinished:"):
+    with pytest.raises(ResumeError, match=r"^documents \d+ to \d+ .*out\.unfinished:"):
         tokpack.encode(iter(["another", *TEXTS] * 20), output, resume_key="mine", **options)
     plan_ = json.loads(Path(f"{output}.unfinished/plan.json").read_text())
     first = segments(iter(TEXTS * 20), plan_["parts"][0]["end"], 1 << 20)[0].records

@@ -231,5 +231,9 @@ def test_what_a_folder_is_read_without_is_counted(
 ) -> None:
     files = {"a.jsonl": b'{"text": "a"}\n', "README.md": b"#", "b.py": b"b", "c.png": b"\x89PNG\0"}
     discover([str(folder_of(files, tmp_path))])
-    for reason in ("about other files: 1 (such as README.md)", "with an image: 1", "input_format="):
+    for reason in (
+        "READMEs and the like: 1 (such as README.md)",
+        "with an image: 1",
+        "input_format=",
+    ):
         assert reason in caplog.text

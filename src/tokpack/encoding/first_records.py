@@ -206,7 +206,9 @@ def _requests(keys: Iterable[str], others: Sequence[str]) -> list[str]:
     requests = []
     for key in keys:
         name = key.replace("=", "_")
-        while name in taken or name.lower().startswith(OWN):
+        if name.lower().startswith(OWN):
+            name = f"_{name}"
+        while name in taken:
             name += "_"
         taken.add(name)
         requests.append(key if name == key else f"{name}={key}")

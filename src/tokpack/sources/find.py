@@ -95,7 +95,7 @@ def why_sidecar(path: str, input_format: str, exists: Callable[[str], bool]) -> 
     if suffix == ".json" and exists(stem + ".idx"):
         return "manifests of datasets"
     is_sidecar = input_format != "file" and _SIDECAR.fullmatch(os.path.basename(path))
-    return "about other files" if is_sidecar else why_leftover(path)
+    return "READMEs and the like" if is_sidecar else why_leftover(path)
 
 
 def _source_or_reason(
@@ -165,8 +165,8 @@ def no_documents(folder: str, reasons: Sequence[tuple[str, str]]) -> InputError:
         seen = f"; {_passed_over(folder, reasons)}: extract their text first"
     elif reasons:
         seen = (
-            f"; {_passed_over(folder, reasons)}: name them one by one if they hold documents, or "
-            f"make each a document with {option('input_format', 'file')}"
+            f"; {_passed_over(folder, reasons)}: {option('input_format', 'file')} makes each a "
+            "document"
         )
     return InputError(f"{folder}: no document files in this folder{seen}")
 
