@@ -100,3 +100,17 @@ def test_ids_and_all_else_are_those_of_version_0(tmp_path: Path) -> None:
         natives += expected["native"]
         assert answer == expected, folder.name
     assert 0 < natives < len(folders)
+
+
+@pytest.mark.skipif(not VERSION_1.is_dir(), reason="no tokenizers 1: make .venv/tokenizers-1")
+def test_workers_use_it_where_a_tokenizer_is_not_native(tmp_path: Path) -> None:
+    """The library's threads are not in a fork, which must not wait for them."""
+    folder = save(tmp_path, {**tiny(), "normalizer": OF_THE_LIBRARY}).parent
+    (tmp_path / "in.jsonl").write_text('{"text": "Some English abc"}\n' * 3000)
+    made = []
+    for name, more in (("one", {}), ("two", {"PYTHONPATH": str(VERSION_1)})):
+        command = [sys.executable, "-m", "tokpack", "encode", str(tmp_path / "in.jsonl"), "-q"]
+        command += ["-o", str(tmp_path / name), "--tokenizer", str(folder), "--workers", "2"]
+        subprocess.run(command, env={**os.environ, **more}, check=True, timeout=300)
+        made.append((tmp_path / f"{name}.bin").read_bytes())
+    assert made[0] == made[1]

@@ -12,7 +12,7 @@ import re
 import tempfile
 import threading
 import time
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -149,10 +149,7 @@ class _Version1:
     encode_special_tokens = False
 
     def __init__(self, raw: bytes, definition: dict[str, Any]) -> None:
-        with tempfile.NamedTemporaryFile(suffix=".json") as file:  # it reads nothing but files
-            file.write(raw)
-            file.flush()
-            self._tokenizer = load_library().Tokenizer.from_file(file.name)
+        self._tokenizer = _loaded(raw)
         vocab = definition["model"]["vocab"]
         self._added = {one["id"]: one for one in definition.get("added_tokens") or ()}
         ids = vocab if isinstance(vocab, dict) else {one[0]: i for i, one in enumerate(vocab)}
@@ -161,6 +158,7 @@ class _Version1:
         # Of two tokens with one id it is the first.
         self.id_to_token = {i: token for token, i in reversed(self._ids.items())}.get
         self._raw = raw
+        self.encode_batch(["a"], add_special_tokens=False)  # it refuses some patterns only here
 
     def encode_batch(self, texts: list[str], *, add_special_tokens: bool) -> Any:
         return self._tokenizer.encode_batch(
@@ -195,6 +193,17 @@ class _Version1:
 
     def save(self, path: str) -> None:
         Path(path).write_bytes(self._raw)
+
+
+@lru_cache(2)
+def _loaded(raw: bytes) -> Any:
+    """Version 1's tokenizer for a file's content. A fork of a process that has loaded one must not
+    load it again: it would wait for threads that it does not have.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:  # it reads nothing but files
+        file.write(raw)
+        file.flush()
+        return load_library().Tokenizer.from_file(file.name)
 
 
 def build(raw: bytes, *, special_tokens: SpecialMode, where: str) -> tokenizers.Tokenizer:
