@@ -6,6 +6,7 @@ expected.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -105,12 +106,20 @@ def test_ids_and_all_else_are_those_of_version_0(tmp_path: Path) -> None:
 @pytest.mark.skipif(not VERSION_1.is_dir(), reason="no tokenizers 1: make .venv/tokenizers-1")
 def test_workers_use_it_where_a_tokenizer_is_not_native(tmp_path: Path) -> None:
     """The library's threads are not in a fork, which must not wait for them."""
-    folder = save(tmp_path, {**tiny(), "normalizer": OF_THE_LIBRARY}).parent
-    (tmp_path / "in.jsonl").write_text('{"text": "Some English abc"}\n' * 3000)
+    definition = {**tiny(), "normalizer": OF_THE_LIBRARY}
+    first = list(definition["model"]["vocab"])[:200]
+    pairs = list(itertools.product(first, first))  # threads load so many
+    ids = {x + y: 1000 + i for i, (x, y) in enumerate(pairs)}
+    model = {"vocab": ids | definition["model"]["vocab"], "merges": [list(pair) for pair in pairs]}
+    definition["model"] = {**definition["model"], **model}
+    folder = save(tmp_path, definition).parent
+    inputs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]  # so large that each is a part
+    for one in inputs:
+        one.write_text(json.dumps({"text": "Some English abc", "more": "-" * (1 << 20)}) * 6)
     made = []
-    for name, more in (("one", {}), ("two", {"PYTHONPATH": str(VERSION_1)})):
-        command = [sys.executable, "-m", "tokpack", "encode", str(tmp_path / "in.jsonl"), "-q"]
+    for name, changed in (("one", {}), ("two", {"PYTHONPATH": str(VERSION_1)})):
+        command = [sys.executable, "-m", "tokpack", "encode", *map(str, inputs), "-q"]
         command += ["-o", str(tmp_path / name), "--tokenizer", str(folder), "--workers", "2"]
-        subprocess.run(command, env={**os.environ, **more}, check=True, timeout=300)
+        subprocess.run(command, env={**os.environ, **changed}, check=True, timeout=300)
         made.append((tmp_path / f"{name}.bin").read_bytes())
     assert made[0] == made[1]
