@@ -68,7 +68,7 @@ def test_a_plan_replaces_nothing_of_others(here: Path, name: str) -> None:
     (here / name).write_bytes(PRECIOUS)
     write_jsonl(here / "y.jsonl", documents(30))
     before = everything(here)
-    assert "is another plan" in done("plan", "y.jsonl", "-o", "pile", code=1)
+    assert "this one y.jsonl" in done("plan", "y.jsonl", "-o", "pile", code=1)
     assert "is not a" in done("plan", "y.jsonl", "-o", "pile", "--overwrite", code=1)
     assert everything(here) == before
     (here / name).unlink()

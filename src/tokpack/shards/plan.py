@@ -165,7 +165,13 @@ class ShardPlan:
             return words
         if self.shards != other.shards:
             return f"it has {self.shards} shards, this one {other.shards}"
-        return "its inputs differ, or options that do not change the bytes"
+        for mine, its in zip(self.each_shard(), other.each_shard(), strict=True):
+            for old, new in zip(mine.sources, its.sources, strict=False):
+                if old.name != new.name:
+                    return f"it reads {old.name}, this one {new.name}"
+                if (old.size, old.mtime_ns) != (new.size, new.mtime_ns):
+                    return f"{old.name} has changed since"
+        return "options that do not change the bytes differ"
 
     def check_setup(self, options: EncodeOptions, setup: TokenizerSetup) -> None:
         """Raise ResumeError if this installation would not make the planned bytes."""
