@@ -10,6 +10,7 @@ from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
 from tokpack.cli.inputs import encode_flag
 from tokpack.cli.loading import without_collection
 from tokpack.cli.parser import Group, Page, flags, number
+from tokpack.errors import UsageError
 
 
 def _interval(text: str) -> terminal.LineInterval:
@@ -88,6 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
     for line in notes:
         terminal.note(line)
     if arguments.dry_run:
+        if arguments.json:
+            raise UsageError("--dry-run is for people to read, and makes nothing that --json tells")
         from tokpack.cli.shown import print_trial
 
         print_trial(options)
