@@ -1,5 +1,3 @@
 """The command line. Only ``python -m tokpack`` and the trainer's commands import it."""
 
-from tokpack.cli.main import main
-
-__all__ = ["main"]
+from tokpack.cli.main import main as main

@@ -1,117 +1,53 @@
 """Files that appear whole or not at all, copies inside the kernel, and one writer at a time."""
 
-from tokpack.storage.disk.durable import (
-    BUFFER,
-    UNFINISHED,
-    AtomicFiles,
-    Identity,
-    cannot_read,
-    cannot_write,
-    copy_range,
-    create_file,
-    identity,
-    make_parent,
-    open_regular,
-    remove_file,
-    rename,
-    replace_file,
-    replace_json,
-    same_file,
-    start_writeback,
-    sync_data,
-    sync_file,
-    sync_folder,
-)
-from tokpack.storage.disk.foreign import (
-    MAX_BYTES,
-    MAX_COUNT,
-    decode,
-    parse_json,
-    read_json,
-    read_object,
-    read_whole,
-)
-from tokpack.storage.disk.lock import (
-    Lock,
-    held,
-    hold,
-    release,
-    try_flock,
-    turn,
-)
-from tokpack.storage.disk.mistaken import (
-    did_you_mean,
-    is_dataset,
-    is_tokenizer,
-    no_dataset,
-    not_a_dataset,
-    not_settings,
-    pointer_in,
-)
-from tokpack.storage.disk.replaceable import (
-    DATA,
-    Kind,
-    Output,
-    begins_with,
-    check_not_inputs,
-    check_outputs,
-    check_replaceable,
-    is_sealed,
-    remove_partial,
-    sealed,
-    write_output,
-)
-
-__all__ = [
-    "BUFFER",
-    "DATA",
-    "MAX_BYTES",
-    "MAX_COUNT",
-    "UNFINISHED",
-    "AtomicFiles",
-    "Identity",
-    "Kind",
-    "Lock",
-    "Output",
-    "begins_with",
-    "cannot_read",
-    "cannot_write",
-    "check_not_inputs",
-    "check_outputs",
-    "check_replaceable",
-    "copy_range",
-    "create_file",
-    "decode",
-    "did_you_mean",
-    "held",
-    "hold",
-    "identity",
-    "is_dataset",
-    "is_sealed",
-    "is_tokenizer",
-    "make_parent",
-    "no_dataset",
-    "not_a_dataset",
-    "not_settings",
-    "open_regular",
-    "parse_json",
-    "pointer_in",
-    "read_json",
-    "read_object",
-    "read_whole",
-    "release",
-    "remove_file",
-    "remove_partial",
-    "rename",
-    "replace_file",
-    "replace_json",
-    "same_file",
-    "sealed",
-    "start_writeback",
-    "sync_data",
-    "sync_file",
-    "sync_folder",
-    "try_flock",
-    "turn",
-    "write_output",
-]
+from tokpack.storage.disk.durable import BUFFER as BUFFER
+from tokpack.storage.disk.durable import UNFINISHED as UNFINISHED
+from tokpack.storage.disk.durable import AtomicFiles as AtomicFiles
+from tokpack.storage.disk.durable import Identity as Identity
+from tokpack.storage.disk.durable import cannot_read as cannot_read
+from tokpack.storage.disk.durable import cannot_write as cannot_write
+from tokpack.storage.disk.durable import copy_range as copy_range
+from tokpack.storage.disk.durable import create_file as create_file
+from tokpack.storage.disk.durable import identity as identity
+from tokpack.storage.disk.durable import make_parent as make_parent
+from tokpack.storage.disk.durable import open_regular as open_regular
+from tokpack.storage.disk.durable import remove_file as remove_file
+from tokpack.storage.disk.durable import rename as rename
+from tokpack.storage.disk.durable import replace_file as replace_file
+from tokpack.storage.disk.durable import replace_json as replace_json
+from tokpack.storage.disk.durable import same_file as same_file
+from tokpack.storage.disk.durable import start_writeback as start_writeback
+from tokpack.storage.disk.durable import sync_data as sync_data
+from tokpack.storage.disk.durable import sync_file as sync_file
+from tokpack.storage.disk.durable import sync_folder as sync_folder
+from tokpack.storage.disk.foreign import MAX_BYTES as MAX_BYTES
+from tokpack.storage.disk.foreign import MAX_COUNT as MAX_COUNT
+from tokpack.storage.disk.foreign import decode as decode
+from tokpack.storage.disk.foreign import parse_json as parse_json
+from tokpack.storage.disk.foreign import read_json as read_json
+from tokpack.storage.disk.foreign import read_object as read_object
+from tokpack.storage.disk.foreign import read_whole as read_whole
+from tokpack.storage.disk.lock import Lock as Lock
+from tokpack.storage.disk.lock import held as held
+from tokpack.storage.disk.lock import hold as hold
+from tokpack.storage.disk.lock import release as release
+from tokpack.storage.disk.lock import try_flock as try_flock
+from tokpack.storage.disk.lock import turn as turn
+from tokpack.storage.disk.mistaken import did_you_mean as did_you_mean
+from tokpack.storage.disk.mistaken import is_dataset as is_dataset
+from tokpack.storage.disk.mistaken import is_tokenizer as is_tokenizer
+from tokpack.storage.disk.mistaken import no_dataset as no_dataset
+from tokpack.storage.disk.mistaken import not_a_dataset as not_a_dataset
+from tokpack.storage.disk.mistaken import not_settings as not_settings
+from tokpack.storage.disk.mistaken import pointer_in as pointer_in
+from tokpack.storage.disk.replaceable import DATA as DATA
+from tokpack.storage.disk.replaceable import Kind as Kind
+from tokpack.storage.disk.replaceable import Output as Output
+from tokpack.storage.disk.replaceable import begins_with as begins_with
+from tokpack.storage.disk.replaceable import check_not_inputs as check_not_inputs
+from tokpack.storage.disk.replaceable import check_outputs as check_outputs
+from tokpack.storage.disk.replaceable import check_replaceable as check_replaceable
+from tokpack.storage.disk.replaceable import is_sealed as is_sealed
+from tokpack.storage.disk.replaceable import remove_partial as remove_partial
+from tokpack.storage.disk.replaceable import sealed as sealed
+from tokpack.storage.disk.replaceable import write_output as write_output
