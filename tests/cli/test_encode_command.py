@@ -58,7 +58,7 @@ def test_special_tokens_are_counted(
     (tmp_path / "a.jsonl").write_text('{"text": "a <|endoftext|> b <|endoftext|>"}\n')
     command = ("encode", "a.jsonl", "--tokenizer", tokenizer, "--special-tokens", mode)
     run = tokpack(*command, cwd=tmp_path)
-    assert f"2 special tokens inside documents, as {became}" in run.stderr
+    assert f"2 special tokens written in documents, encoded as {became}" in run.stderr
     assert ids(tmp_path / "a").count(0) == (1 if mode == "text" else 3)
 
 
@@ -235,7 +235,7 @@ def test_errors_of_conversations_name_flags(tmp_path: Path) -> None:
     assert "--role-map critic=user" in said("critic", "assistant")
     done = said("user", "assistant")
     assert "tokpack convert" in done
-    assert "give it to Megatron" not in done
+    assert "for Megatron or NeoX" not in done
     again = tokpack(
         "encode", "chats.jsonl", "--dry-run", "--tokenizer", "tokenizer.json", cwd=tmp_path
     )

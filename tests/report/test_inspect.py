@@ -132,7 +132,7 @@ def test_a_long_document_is_cut(prefix: str) -> None:
     number = int(np.argmax(tokpack.MMapIndexedDataset(prefix).sizes))
     size = len(tokpack.MMapIndexedDataset(prefix)[number])
     out = run("inspect", prefix, "--doc", number, "--max-tokens", "5").stdout
-    assert f"{size - 5} tokens more" in out.replace(",", "")
+    assert f"{size - 5} more tokens" in out.replace(",", "")
     (shown,) = run_json("inspect", prefix, "--doc", number, "--max-tokens", 5)["documents"]
     assert (len(shown["ids"]), shown["length"]) == (5, size)
 

@@ -164,7 +164,7 @@ def test_a_file_that_is_much_larger_than_a_shard_is_named(
         (tmp_path / name).write_bytes(packed or text.encode())
         source = options(corpus, tmp_path / "x", inputs=(str(tmp_path / name),))
         make_shard_plan(source, 100)
-    (said,) = (text for text in caplog.messages if "are cut at" not in text)
+    (said,) = (text for text in caplog.messages if "smallest piece" not in text)
     assert "one.jsonl.gz becomes one shard of about" in said
     assert "zst with several frames" in said
 

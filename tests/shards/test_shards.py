@@ -77,7 +77,9 @@ def test_small_shards_are_said_to_be_larger(
     corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     planned(corpus, tmp_path / "pile", size=1_000_000)
-    assert "shard_size: files are cut at 4.19 MB at least" in caplog.text
+    assert (
+        "is below the smallest piece of a file, 4.19 MB: files are cut into pieces" in caplog.text
+    )
 
 
 @pytest.mark.promises

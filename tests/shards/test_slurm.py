@@ -76,7 +76,7 @@ def test_a_command_is_left_and_taken_up(corpus: Corpus, whole: Path, tmp_path: P
         time.sleep(0.05)
     left.send_signal(signal.SIGINT)
     said = left.communicate()[1]
-    assert "1 tasks of 1 CPUs" in said
+    assert "1 task with 1 CPU" in said
     assert "the tasks go on" in said
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.splitlines()) == (0, [str(prefix)]), done.stderr

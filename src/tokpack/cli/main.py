@@ -42,7 +42,7 @@ GROUPS = {
         "shards commit": "all shards -> one dataset",
         "shards task": "a task of a command with --engine",
         "tokenizer": "what a tokenizer is, its speed, its tokens",
-        "bench": "its speed beside other libraries, on your text",
+        "bench": "compare its speed with other libraries, on your text",
         "tokenizer train": "text -> a tokenizer.json or a vocabulary",
     },
     "look": {

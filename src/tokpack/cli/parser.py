@@ -286,7 +286,7 @@ def flags_from(options: Mapping[str, Option]) -> Callable[..., Flag]:
 COMMON = Group(
     "",
     flags("""
-        -q, --quiet  say nothing but errors
+        -q, --quiet  print only errors
         --debug      show the traceback of an error, and what was read from stores
         -h, --help   show this page
     """),

@@ -265,7 +265,7 @@ def show_committed(
     results = list(zip(plan.whole(prefix).values(), manifests, strict=True))
     for name, manifest in results:
         terminal.say(f"{summary.describe(name, manifest)} in {_shards(plan)}")
-    terminal.say("  it needs the shards where they are; move it only together with them")
+    terminal.say("  it points to the files of the shards: move them together")
     summary.print_made(results, arguments)
 
 

@@ -220,7 +220,7 @@ def print_document(
         part = None if trained is None else trained[first:stop]
         print_tokens(ids[first:stop], spelling, part)
     if end < len(tokens):
-        put(dim(f"  … {counted(len(tokens) - end, 'token')} more{rest}"))
+        put(dim(f"  … and {counted(len(tokens) - end, 'more token')}{rest}"))
     put()
 
 
@@ -424,7 +424,7 @@ class _SamplePrinter:
                 continue
             print_text(part, self._spelling, trained and trained[: len(part)])
             if more := len(ids) - len(part):
-                put(dim(f"  … {counted(more, 'token')} more{_ALL}"))
+                put(dim(f"  … and {counted(more, 'more token')}{_ALL}"))
 
     def as_json(self, sample: SampleView) -> dict[str, Any]:
         """A sample for machines."""

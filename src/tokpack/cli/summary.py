@@ -88,7 +88,7 @@ def show_encoded(
             f"train on it, convert it for NeoX or TRL (tokpack convert {prefix} OUTPUT --to neox)"
         )
     else:
-        next_ = f"give it to Megatron or NeoX as --data-path {prefix}"
+        next_ = f"for Megatron or NeoX: --data-path {prefix}"
     say_folded(f"next: {next_}, or look at it:")
     say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
 
@@ -127,8 +127,8 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     if manifest.sequences != manifest.documents:
         counts.append(("sequences", f"{manifest.sequences:,}"))
     if manifest.empty:
-        what = "left out" if options.empty == "skip" else "kept in the index"
-        counts.append(("no tokens", f"{counted(manifest.empty, 'document')}, {what}"))
+        what = "skipped" if options.empty == "skip" else "kept in the index"
+        counts.append(("empty", f"{counted(manifest.empty, 'document')} without tokens, {what}"))
     counts += chosen(manifest) + conversations(manifest)
     if manifest.rejected or manifest.reasons:
         left = max(0, sum(manifest.reasons.values()) - manifest.rejected)
@@ -138,10 +138,9 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     counts_of = (source.get("special_tokens") for source in manifest.inputs)
     special = sum(count for count in counts_of if isinstance(count, int))
     if special and not manifest.options.get("chat"):
-        became = "as text" if manifest.options["special_tokens"] == "text" else "as special tokens"
-        counts.append(
-            ("special", f"{counted(special, 'special token')} inside documents, {became}")
-        )
+        became = "text" if manifest.options["special_tokens"] == "text" else "special tokens"
+        written = f"{counted(special, 'special token')} written in documents"
+        counts.append(("special", f"{written}, encoded as {became}"))
     several = f"{len(manifest.pieces)} " if manifest.pieces else ""
     sizes = {f"{several}.bin": manifest.bin["bytes"], f"{several}.idx": manifest.idx["bytes"]}
     sizes |= {f".{name}": digest["bytes"] for name, digest in manifest.tracks.items()}
@@ -304,7 +303,7 @@ def _pace(manifest: Manifest, begun: Begun, seconds: float) -> str:
     if begun == "complete":
         return "; the dataset was complete already"
     if begun == "resumed":
-        return f", the rest of it in {time_text(seconds)}"
+        return f"; resumed, the remainder took {time_text(seconds)}"
     if manifest.text_bytes < RATE_BYTES:
         return f" in {time_text(seconds)}"
     return f" in {time_text(seconds)}, {bytes_text(manifest.text_bytes / seconds)}/s"

@@ -313,7 +313,7 @@ class EncodeOptions(ChatRequest):
     )
     empty: Empty = _input(
         "skip",
-        "leave documents without tokens out, or keep their place in the .idx",
+        "skip documents without tokens, or keep them as empty entries of the .idx",
         choices=get_args(Empty),
     )
     max_document_bytes: int = _input(

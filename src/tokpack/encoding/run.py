@@ -126,7 +126,7 @@ def _warn_slow(tokenizer: Tokenizer, documents: Documents | None, mode: str) -> 
                 seconds = time.perf_counter() - began
                 speed = f" (about {size / 1e6 / seconds:.1f} MB/s per worker)"
     _log.warning(
-        "the tokenizer %s is slow%s, not native: %s",
+        "the tokenizer %s runs on a slower library%s: %s",
         tokenizer.name,
         speed,
         tokenizer.why_not_native,

@@ -78,8 +78,13 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     if shard_bytes < 1:
         raise UsageError(f"{option('shard_size')} is {shard_bytes}, expected at least 1")
     if shard_bytes < MIN_PART_BYTES:
-        least = bytes_text(MIN_PART_BYTES)
-        _logger.warning("%s: files are cut at %s at least", Remark(option("shard_size")), least)
+        _logger.warning(
+            "%s: %s is below the smallest piece of a file, %s: "
+            "files are cut into pieces of that size",
+            Remark(option("shard_size")),
+            bytes_text(shard_bytes),
+            bytes_text(MIN_PART_BYTES),
+        )
     if is_url(options.output) and shown(options.output) != options.output:
         raise _has_secret(options.output)
     sources = discover(options.inputs, **options.for_inputs, pipes=False)

@@ -132,7 +132,7 @@ class ShardRunner:
 
     def _fail(self, failed: Mapping[int, str], what: str = "shard") -> NoReturn:
         self._cancel()
-        raise WorkerError(failures(failed, what) + ": run again to make the rest")
+        raise WorkerError(failures(failed, what) + "; run the command again for the rest")
 
     def _due_takers(self, shards: Sequence[ShardStatus]) -> Iterator[int]:
         """The takers to start now: no more than there are shards. WorkerError if shards failed."""
@@ -232,7 +232,7 @@ def failed_of(left: Sequence[ShardStatus]) -> tuple[dict[int, str], bool]:
 def failures(failed: Mapping[int, str], what: str = "shard") -> str:
     """The message about failed shards or tasks."""
     words = [f"{what} {number}: {text}" for number, text in sorted(failed.items())]
-    return "; ".join(words) + "; what is done stays"
+    return "; ".join(words) + f"; finished {what}s are kept"
 
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from tokpack import machine
 from tokpack.errors import UsageError, WorkerError, option
+from tokpack.quantities import counted
 from tokpack.shards.drive import CPUS, SAID, CommandResult
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class SlurmEngine:
         self._due = 0.0
         if self._left:
             jobs = ", ".join(sorted({task.id.partition("_")[0] for task in self._left}))
-            say(f"{len(self._left)} tasks of job {jobs} are in the queue already")
+            say(f"already in the queue: {counted(len(self._left), 'task')} of job {jobs}")
 
     def start(self, arguments: Sequence[str]) -> SlurmTask:
         if self._left:
@@ -157,7 +158,9 @@ class SlurmEngine:
             array = ["--parsable", f"--job-name={self._name}", f"--array=0-{len(tasks) - 1}"]
             job = self._asked("sbatch", *array, *words, script=self._script(first)).strip()
             job = job.partition(";")[0]  # the name of the cluster may follow
-            self._say(f"submitted job {job}: {len(tasks)} tasks of {self.cpus} CPUs")
+            each = " each" if len(tasks) > 1 else ""
+            cpus = f"{counted(self.cpus, 'CPU')}{each}"
+            self._say(f"submitted job {job}: {counted(len(tasks), 'task')} with {cpus}")
             for number, task in enumerate(tasks):
                 task.id = f"{job}_{number}"
             self._new = [task for task in self._new if not task.id]

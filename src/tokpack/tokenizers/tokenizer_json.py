@@ -257,8 +257,14 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
         in_vocab = content in vocab
         expected = vocab[content] if in_vocab else following
         agreed = in_vocab or following == outside
-        if not content or content in result or token["id"] != expected or not agreed:
-            raise NotNativeError(f"its added token {content!r} is empty, twice or misnumbered")
+        if not content:
+            raise NotNativeError("it has an empty added token")
+        if content in result:
+            raise NotNativeError(f"it has the added token {content!r} twice")
+        if token["id"] != expected or not agreed:
+            raise NotNativeError(
+                f"its library may change the id {token['id']} of the added token {content!r}"
+            )
         # The library may mix up the flags of the two.
         if taken.setdefault(expected, content) != content:
             raise NotNativeError(f"its added token {content!r} has the id of {taken[expected]!r}")

@@ -186,7 +186,7 @@ def _print(facts: dict[str, Any]) -> None:
     rows |= {
         "system": machine["system"],
         "processor": machine["processor"],
-        "instructions": f"{machine['instructions'][-1]}, of {', '.join(machine['instructions'])}",
+        "SIMD": f"{machine['instructions'][-1]} (available: {', '.join(machine['instructions'])})",
         "cores": usable,
         "folder": f"{folder['path']}, on {folder['file_system'] or 'an unknown file system'}",
         "free": f"{bytes_text(folder['free_bytes'])} of {bytes_text(folder['bytes'])}",
