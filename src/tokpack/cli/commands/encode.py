@@ -60,7 +60,7 @@ PAGE = Page(
     ),
     """\
 INPUT is a file, a folder, a glob, a list a.jsonl,b.jsonl, @list.txt, - for stdin, or hf://NAME, a
-Hugging Face dataset. Its content, not its name, says what it is: JSON lines, a JSON array, plain
+Hugging Face dataset. Its format is detected from its content: JSON lines, a JSON array, plain
 text with one document per line, CSV, parquet, arrow, an archive; zst, gz, xz and bz2 are unpacked.
 With --input-format file each file is one document, and so is each member of an archive.
 
@@ -72,8 +72,7 @@ examples:
   tokpack encode web.jsonl --on-error skip:1000       bad records go to web.rejects.jsonl
 
 The flags of preprocess_data.py (Megatron-LM, GPT-NeoX, Megatron-DeepSpeed) mean what they mean
-there. A run that was stopped continues when the same command is given again; with --map only if
---map-version is given too.
+there. The same command resumes a stopped run; with --map only if --map-version is given too.
 """,
 )
 

@@ -31,9 +31,8 @@ PAGE = Page(
         ),
     ),
     """\
-PREFIX is that of a plan, or of a dataset that a run on this machine makes. A shard, or a run, is
-lost when nothing has been heard of it for 100 seconds. The exit code is 0 only when everything
-is there.
+PREFIX is that of a plan, or of a dataset that a run on this machine makes. A shard or run is lost
+after 100 seconds without a report. The exit code is 0 only when all are done.
 
 examples:
   tokpack shards status s3://tokens/pile

@@ -33,8 +33,8 @@ PAGE = Page(
         ),
     ),
     """\
-PREFIX is what the engine's log shows. What a task has found is a file beside the shard that it has
-read. Started by hand, on any machine that sees the shards, it helps the command that waits.
+PREFIX is in the engine's log. A task leaves its result in a file beside the shard that it has read.
+Start it by hand on any machine that sees the shards to help a waiting command.
 
 examples:
   tokpack shards task s3://tokens/clean.keys-3b1f2a9c0d4e5f67

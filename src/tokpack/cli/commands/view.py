@@ -38,9 +38,9 @@ PAGE = Page(
     ),
     """\
 INPUT is a dataset, finished or being made, a blend file, a folder to which `tokpack train` writes
-its log.jsonl, or a folder that has such things in it (the current folder). The address that is
-printed has a key in it and works on this machine only. Nothing is changed. Only what is named is
-shown, with what lies in a named folder and the datasets of blends and runs. Ctrl-C ends it.
+its log.jsonl, or a folder that contains these (the current folder). The printed address contains a
+key and works on this machine only. Pages change nothing and show only the INPUTs, the contents of
+folders, and the datasets of blends and runs. Ctrl-C ends it.
 
 examples:
   tokpack view
