@@ -81,7 +81,7 @@ class TestShow:
     ) -> None:
         assert main([*words, "--show=1", "--max-tokens=1", "--packing=best_fit"]) == 0
         out = capsys.readouterr().out
-        assert out.count("  ── ") == out.count("more; --max-tokens 0 shows all") == 2
+        assert out.count("  ── ") == out.count(" more tokens; --max-tokens 0 shows all") == 2
 
     def test_padding_is_not_shown(
         self, words: list[str], capsys: pytest.CaptureFixture[str]
