@@ -269,7 +269,7 @@ def test_several_files_as_neox_has_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["tokpack_blend: 1\n", "datasets: {wiki: 0.3, owt: 0.7}\n"])
 @pytest.mark.parametrize("way", ["", "--data-path ", "--train-data-path "])
 def test_the_length_of_a_blend_file(tmp_path: Path, text: str, way: str) -> None:
-    """Flag > blend file > configuration > default, however the command line names the blend."""
+    """Flag > blend file > configuration > default, however the blend is named."""
     path, other = tmp_path / "blend.yaml", tmp_path / "config.yaml"
     field = "train_data_path" if "train" in way else "data_path"
     path.write_text(text)
@@ -303,7 +303,12 @@ def test_a_blend_file_that_a_configuration_names(tmp_path: Path) -> None:
     assert config(path).seq_length == 64
     assert config(f"{path} --data-path wiki").seq_length == 1024
     path = write(tmp_path / "config.yaml", {"data_path": str(blend), "seq_length": 48})
-    assert config(path).seq_length == 48
+    found = config(path)
+    assert found.seq_length == 64
+    assert found.notes == (f"{blend}: seq_length 64 overrides seq_length 48 of a configuration",)
+    assert config(f"{path} --seq-length 32").seq_length == 32
+    path = write(tmp_path / "config.yaml", {"data_path": str(blend), "seq_length": 64})
+    assert config(path).notes == ()
 
 
 def test_what_a_blend_file_says_beside_its_datasets(tmp_path: Path) -> None:

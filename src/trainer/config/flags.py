@@ -185,7 +185,7 @@ def resolve(
         for other in _REPLACED.get(name, ()):
             file.settings.pop(other, None)
     notes: list[str] = []
-    settings = _with_blend(file.settings, flags.settings, paths, notes)
+    settings = _with_blend(file.settings, flags.settings, notes)
     if "deepspeed_config" in settings:
         settings = _with_deepspeed(settings, settings["deepspeed_config"].value, notes)
     overrides = Overrides({name: setting.value for name, setting in settings.items()})
@@ -316,13 +316,12 @@ def _with_deepspeed(named: dict[str, _Setting], path: str, notes: list[str]) -> 
 def _with_blend(
     of_files: dict[str, _Setting],
     of_flags: dict[str, _Setting],
-    paths: Sequence[str],
     notes: list[str],
 ) -> dict[str, _Setting]:
     """All settings, with those of a blend file that is given as the data.
 
-    Of a blend that the command line names, in flags or among ``paths``, the length overrides that
-    of a configuration, which may have been made for other data; a note says so.
+    Its length overrides that of a configuration, which may have been made for other data; a note
+    says so.
     """
     named = of_files | of_flags
     words = [w for n in ("data_path", "train_data_path") if n in named for w in named[n].value]
@@ -336,8 +335,7 @@ def _with_blend(
             blend.add(key, values[key], f"{words[0]}: {key} {_plain(values[key])}")
     blend.settings.setdefault("split", _Setting(None, ""))  # such a file needs no split
     length, other = blend.settings.get("seq_length"), of_files.get("seq_length")
-    is_named = words[0] in paths or not {"data_path", "train_data_path"}.isdisjoint(of_flags)
-    if length and other and is_named and "seq_length" not in of_flags:
+    if length and other and "seq_length" not in of_flags:
         named["seq_length"] = length
         if length.value != other.value:
             notes.append(f"{length.written} overrides {other.written} of a configuration")
