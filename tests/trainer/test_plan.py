@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from support.manifests import manifest_for
 from support.places import ROOT
 from support.rounding import equal
 
@@ -15,9 +17,6 @@ from tokpack.trainer.config.config import Config
 from tokpack.trainer.config.estimate import Layout, memory_of, mfu_of, time_of
 from tokpack.trainer.config.hardware import GPUS, Cluster
 from tokpack.trainer.config.model import ModelConfig
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 A100, H100 = GPUS["a100-80"], GPUS["h100"]
 
@@ -210,6 +209,24 @@ def test_the_run_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"fullest GPU: {memory.total / 1e9:.1f} GB of 84.9: " in out
     assert rate in out
     assert "estimated from formulas, not measured" in lines[-1]
+
+
+def test_the_vocabulary_is_that_of_the_data(
+    tmp_path: Path, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(f"{tmp_path}/wiki.bin").hardlink_to(f"{prefix}.bin")
+    Path(f"{tmp_path}/wiki.idx").hardlink_to(f"{prefix}.idx")
+    manifest_for(tmp_path / "wiki", {"vocab_size": 12345})
+    blend = tmp_path / "blend.yaml"
+    blend.write_text("datasets: {elsewhere: 0.3, wiki: 0.7}\n")
+    config = tmp_path / "run.yaml"
+    config.write_text(f"data_path: {blend}\n")
+    data = (["--data-path", f"{tmp_path}/wiki"], [str(blend)], [str(config)])
+    for words in (*data, ["--train-data-path", "0.3", "elsewhere", "0.7", f"{tmp_path}/wiki"]):
+        assert main(["train", *FLAGS, "--plan", "--gpu=h100", *words]) == 0
+        done = capsys.readouterr()
+        assert "vocabulary 12,345 padded" in done.out
+        assert "vocabulary" not in done.err
 
 
 def test_a_run_that_fills_a_card_fits(capsys: pytest.CaptureFixture[str]) -> None:

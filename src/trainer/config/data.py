@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError, option
+from tokpack.dataset.manifest import Manifest
+from tokpack.errors import TokpackError, UsageError, option
 from tokpack.samples.blend import entries, read_words
 from tokpack.samples.orders import rules_of
 from tokpack.tokenizers import count_ids
@@ -49,6 +51,17 @@ def vocabulary_of(config: Config, size: int | None) -> int | None:
             f"{option('vocab_size')} is {configured:,}, the tokenizer of the data has {size:,} ids"
         )
     return configured or size or in_file
+
+
+def size_of_data(config: Config) -> int | None:
+    """The vocabulary size that a manifest of a dataset names, or None if none does."""
+    with suppress(TokpackError):
+        for one in read_words(config.data_path or config.train_data_path).datasets:
+            with suppress(TokpackError):
+                size = Manifest.load(one.prefix).tokenizer.get("vocab_size")
+                if isinstance(size, int):
+                    return size
+    return None
 
 
 def _settings(config: Config) -> dict[str, Any]:

@@ -7,15 +7,13 @@ here.
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokpack.dataset.manifest import Manifest
-from tokpack.errors import TokpackError, option
+from tokpack.errors import option
 from tokpack.quantities import count_text
 
-from .data import vocabulary_of
+from .data import size_of_data, vocabulary_of
 from .flags import make_settings
 from .model import VOCABULARY, ModelConfig
 
@@ -345,7 +343,7 @@ def estimate_run(config: Config, cluster: Cluster) -> Estimate:
     if config.engine == "deepspeed":
         settings, notes = make_settings(config, "cuda")
         layout = replace(layout, zero=settings["zero_optimization"]["stage"])
-    size = vocabulary_of(config, _size_of_data(config))
+    size = vocabulary_of(config, size_of_data(config))
     model = ModelConfig.of(config, size or USUAL_VOCABULARY)
     memory, time = memory_of(model, layout), time_of(model, layout, cluster)
     return Estimate(model, cluster, layout, memory, time, (*notes, *_notes(config, size)))
@@ -363,16 +361,6 @@ def _notes(config: Config, vocabulary: int | None) -> Iterator[str]:
         yield f"stages are counted as equal, which those of {option('pipeline_split')} are not"
     if config.optimizer != "adam":
         yield f"the optimizer is counted as adam: {config.optimizer} keeps and sends other amounts"
-
-
-def _size_of_data(config: Config) -> int | None:
-    """The vocabulary size that a manifest names, or None if none does."""
-    for word in (*config.data_path, *config.train_data_path):
-        with suppress(TokpackError):
-            size = Manifest.load(word).tokenizer.get("vocab_size")
-            if isinstance(size, int):
-                return size
-    return None
 
 
 def run_lines(
