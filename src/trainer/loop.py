@@ -68,7 +68,7 @@ def train(config: Config, inputs: Sequence[str] = (), again: str = "") -> Traini
             try:
                 with profiled(run) as before:
                     reason = _make_steps(run, signals, before)
-                _finish(run, reason)
+                reason = _finish(run, signals, reason)
             except TrainingError:  # raised on all ranks: a checkpoint that was begun is completed
                 _end_save(run)
                 raise
@@ -131,8 +131,8 @@ def _make_steps(run: TrainingRun, signals: list[int], before: Callable[[int], No
         saves = (due(config.save_interval) and config.save) or timed or run.step in extra
         if evaluates or saves or due(config.log_interval):
             _look(run)
-        if evaluates:
-            _evaluate(run, run.data.valid)
+        if evaluates and (reason := _evaluate(run, signals, run.data.valid)):
+            return reason
         if saves:
             _try_to_save(run)
         if evaluates or saves:
@@ -141,11 +141,11 @@ def _make_steps(run: TrainingRun, signals: list[int], before: Callable[[int], No
 
 
 def _asked(run: TrainingRun, signals: list[int], minutes: float) -> tuple[str, bool]:
-    """The reason to stop before the next step, or ""; and whether it is time to save after that
-    step.
+    """The reason to stop before the next step, or batch of an evaluation, or ""; and whether it is
+    time to save after that step.
 
     Collective, and the same on every rank. ``minutes`` is the time since the first step, -1 before
-    it. A checkpoint that all ranks have written by now is completed here.
+    it and in an evaluation. A checkpoint that all ranks have written by now is completed here.
     """
     config, main = run.config, run.topology.is_main
     every = config.save_interval_in_mins if config.save else None
@@ -238,8 +238,10 @@ def _look(run: TrainingRun) -> None:
     run.meter.restart()
 
 
-def _finish(run: TrainingRun, reason: str) -> None:
-    """Save, and evaluate unless the run was stopped for a ``reason``."""
+def _finish(run: TrainingRun, signals: list[int], reason: str) -> str:
+    """Save, and evaluate unless the run was stopped for a ``reason``; that reason, or the one that
+    stopped the evaluation.
+    """
     if reason:
         run.log.say(f"stopped at iteration {run.step:,} by {reason}")
     if run.meter.results:
@@ -250,12 +252,15 @@ def _finish(run: TrainingRun, reason: str) -> None:
         _end_save(run)
     if not reason:
         valid = {} if run.evaluated == run.step else run.data.valid
-        _evaluate(run, valid | run.data.test)
+        reason = _evaluate(run, signals, valid | run.data.test)
+    return reason
 
 
-def _evaluate(run: TrainingRun, sets: dict[str, Samples]) -> None:
+def _evaluate(run: TrainingRun, signals: list[int], sets: dict[str, Samples]) -> str:
     """Log the mean loss of a label over the first eval_iters batches of each set, or over the whole
     set if it has fewer.
+
+    The result is the reason to stop before the end, without a loss of that set, or "".
     """
     size = run.config.global_batch_size
     for name, samples in sets.items():
@@ -263,6 +268,9 @@ def _evaluate(run: TrainingRun, sets: dict[str, Samples]) -> None:
         batches = islice(stream(run.data, samples, run.config, run.topology), count)
         loss = labels = 0.0
         while part := list(islice(batches, size // run.smallest)):
+            if reason := _asked(run, signals, -1.0)[0]:
+                run.log.say(f"no loss of {name}: its evaluation was stopped by {reason}")
+                return reason
             counted = weigh(part, run.topology)
             loss += float(run.engine.evaluate(part)) * counted
             labels += counted
@@ -271,6 +279,7 @@ def _evaluate(run: TrainingRun, sets: dict[str, Samples]) -> None:
         run.losses[name] = loss / labels if labels > 0 else 0.0
         run.log.evaluation(name, run.losses[name], run.at())
     run.evaluated = run.step
+    return ""
 
 
 def _try_to_save(run: TrainingRun) -> None:

@@ -17,7 +17,7 @@ import warnings
 from contextlib import redirect_stderr
 from dataclasses import replace
 from subprocess import PIPE, Popen
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.encoding_tools import wait_until
@@ -148,6 +148,50 @@ def test_ctrl_c_from_a_terminal_and_from_a_launcher_is_one(prefix: str, tmp_path
     assert (code, other) == (130, 130)
     assert f"the same again with --load {folder} goes on" in said
     assert checkpoint.folders.find(folder)
+
+
+def test_ctrl_c_ends_an_evaluation_after_its_batch(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the middle of a run and at its end, which is then evaluated when it goes on."""
+    short = {"train_samples": 24, "lr_decay_samples": 24, "lr_warmup_samples": 0}
+    short |= {"eval_interval": 2, "eval_iters": 4, "save": str(tmp_path), "load": str(tmp_path)}
+    batches = list[int]()
+
+    def weigh(*batch: Any) -> float:
+        batches.append(len(batches))
+        if batches[-1] == 1:
+            signal.raise_signal(signal.SIGINT)
+        return weighed(*batch)
+
+    weighed = loop.weigh
+    monkeypatch.setattr(loop, "weigh", weigh)
+    for steps in (2, 3):
+        batches.clear()
+        with pytest.raises(KeyboardInterrupt):
+            train(Config(**settings(prefix, **short)), again="the same again goes on")
+        said = capsys.readouterr().err
+        assert batches == [0, 1]
+        assert "\nno loss of valid: its evaluation was stopped by Ctrl-C\n" in said
+        assert said.endswith("\nthe same again goes on\n")
+        assert checkpoint.folders.find(str(tmp_path)).name == f"step_{steps:08d}"
+        assert not records(tmp_path, "evaluation")
+    monkeypatch.undo()
+    assert train(Config(**settings(prefix, **short)))
+    assert [one["name"] for one in records(tmp_path, "evaluation")] == ["valid", "test"]
+
+
+def test_a_signal_to_one_process_ends_an_evaluation_of_all(prefix: str, tmp_path: Path) -> None:
+    flags = ("--data-path", prefix, "--save", str(tmp_path), "--train-samples", "80_000")
+    ranks = start(2, *flags, "--eval-interval", "3", "--eval-iters", "100_000")
+    wait_until(lambda: len(records(tmp_path)) >= 3)
+    ranks[1].send_signal(signal.SIGTERM)
+    (code, said), (other, _) = finish(ranks)
+    assert (code, other) == (0, 0), said
+    assert "no loss of valid: its evaluation was stopped by a signal\n" in said
+    assert "stopped at iteration 3 by a signal\n" in said
+    assert (tmp_path / "step_00000003").is_dir()
+    assert not records(tmp_path, "evaluation")
 
 
 def test_the_second_ctrl_c_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
