@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.flags_tools import changed, config, write
 
+from tokpack.cli.main import main
 from tokpack.cli.parser import help_page
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.trainer.commands import train as command
@@ -309,6 +310,25 @@ def test_a_blend_file_that_a_configuration_names(tmp_path: Path) -> None:
     assert config(f"{path} --seq-length 32").seq_length == 32
     path = write(tmp_path / "config.yaml", {"data_path": str(blend), "seq_length": 64})
     assert config(path).notes == ()
+
+
+def test_options_of_messages_are_written_as_they_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a file, if one has them; else as flags, also those that are not given."""
+    monkeypatch.chdir(tmp_path)
+    Path("blend.yaml").write_text("datasets: [wiki]\n")
+    Path("config.yaml").write_text('{"hidden-size": 30}')
+    Path("other.yaml").write_text("num_attention_heads: 7\n")
+    for words, message in (
+        ("blend.yaml --hidden-size 30", "--hidden-size 30 is not a multiple of --num-attention-h"),
+        ("config.yaml", "hidden_size 30 is not a multiple of --num-attention-heads 12"),
+        ("config.yaml other.yaml", "hidden_size 30 is not a multiple of num_attention_heads 7"),
+        ("other.yaml --num-attention-heads=7", "--hidden-size 768 is not a multiple of --num-att"),
+        ("blend.yaml --gpus-per-node 2", "--gpus-per-node needs --plan"),
+    ):
+        assert main(["train", *words.split()]) == 1
+        assert f"tokpack: error: {message}" in capsys.readouterr().err
 
 
 def test_what_a_blend_file_says_beside_its_datasets(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,6 +87,7 @@ SETTINGS = FIELDS | {setting.name: setting for setting in tables.DERIVED}
 _OFF = {f"no_{name}": Name("switch", name, False) for name, x in SETTINGS.items() if x.kind is bool}
 _NAMES = NAMES | _OFF
 _KNOWN = {*SETTINGS, *_NAMES}
+_MOST_READ = 1 << 20  # characters of a file in which names of options are looked for
 _MINUTES = re.compile(r"(\d+(?:\.\d+)?)(m|min|h)")
 # Names that show that a script was written for another program.
 _FOREIGN = {one.name for one in tables.DERIVED if not one.help}
@@ -245,14 +247,16 @@ def flags_typed(flags: Mapping[str, str], argv: Sequence[str]) -> Mapping[str, s
     """The flags, by option name, that messages use: those of ``flags`` that ``argv`` may have
     given.
 
-    If a file is among the words, it has options under their own names; then only flags that were
-    typed are returned.
+    Options that a file among the words has, and that were not typed, keep their own names.
     """
-    named = (word for word in argv if word.endswith((".yaml", ".yml", ".json")))
-    if not any(os.path.isfile(word) and not not_settings(word) for word in named):
-        return flags
-    typed = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv}
-    return {name: flag for name, flag in flags.items() if name in typed}
+    in_files, typed = set[str](), set[str]()
+    for word in argv:
+        typed.add(word.partition("=")[0].lstrip("-").replace("-", "_"))
+        is_file = word.endswith((".yaml", ".yml", ".json")) and os.path.isfile(word)
+        if is_file and not not_settings(word):
+            with suppress(OSError), open(word, errors="replace") as file:
+                in_files |= set(re.findall(r"\w+", file.read(_MOST_READ).replace("-", "_")))
+    return {name: flag for name, flag in flags.items() if name in typed or name not in in_files}
 
 
 def _take_defaults(overrides: Overrides, names: set[str]) -> None:
