@@ -380,7 +380,7 @@ def describe(run: TrainingRun) -> Iterator[str]:
     for note in filter(None, (config.unlike, *config.notes, *run.data.notes)):
         yield f"note: {note}"
     if not config.save:
-        yield f"note: this run saves no weights: {option('save')} saves them"
+        yield f"note: no checkpoint will be saved: {option('save', 'DIR')} keeps them"
     if config.precision == "fp16" and device == "cpu":
         yield "note: a CPU computes fp16 many times slower than fp32 or bf16: only for trials"
     yield from run_lines(config, model, layout, device)

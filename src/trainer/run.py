@@ -79,7 +79,7 @@ class TrainingRun:
         weights = None  # before weights are drawn, which may take minutes
         if self.load:
             weights = checkpoint.open_latest(self.load, self.model, finetune=self.finetune)
-        text = f"{self.model.parameters:,} weights are being initialised, which takes a while"
+        text = f"initialising {self.model.parameters:,} weights, which can take minutes"
         with telling_of_a_wait(text, SILENT) if topology.is_main else nullcontext():
             self.engine = make_engine(config, self.model, topology)
         self.stream = stream(self.data, self.data.train, config, topology)

@@ -239,7 +239,7 @@ def test_a_run_that_keeps_nothing_says_so(
     for more in ({}, {"save": str(tmp_path)}):
         assert train(Config(**settings(prefix, **short, **more)))
         first = capsys.readouterr().err.partition("\nmodel: ")[0]
-        assert ("this run saves no weights" in first) == (not more)
+        assert ("no checkpoint will be saved: save='DIR' keeps them" in first) == (not more)
 
 
 def test_another_number_of_processes_goes_on_with_the_same_samples(
@@ -376,7 +376,7 @@ def test_a_long_drawing_of_weights_is_told(
     for silent in (run_module.SILENT, 0.0):
         monkeypatch.setattr(run_module, "SILENT", silent)
         assert train(Config(**settings(prefix, **short, hidden_size=256, num_layers=4)))
-        assert ("weights are being initialised" in capsys.readouterr().err) == (not silent)
+        assert ("weights, which can take minutes" in capsys.readouterr().err) == (not silent)
 
 
 def test_a_long_wait_for_a_board_is_told() -> None:

@@ -282,12 +282,12 @@ def test_what_cannot_be_planned(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main([*words, "--gpu", str(gpu)]) == 1
     done = capsys.readouterr()
     assert "GB of 24" in done.out
-    assert "a vocabulary of 50,257 is assumed" in done.err
+    assert "assuming a vocabulary of 50,257: set --vocab-size\n" in done.err
     assert "times are those of bf16" in done.err
     assert "stages are counted as equal" in done.err
     assert "the optimizer is counted as adam" in done.err
     for more, message in (
-        ([], "no GPU: add --gpu with one of a100-40"),
+        ([], "no GPU is named: give --gpu, one of a100-40"),
         (["--gpu", str(gpu), "--nodes", "x"], "--nodes x: expected a whole number"),
         (["--gpu", "h10"], "GPU h10 is not known, only .*; did you mean h100?"),
         (["--gpu", "h100", "--nodes", "0"], "--nodes is 0, expected at least 1"),

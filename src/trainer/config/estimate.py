@@ -352,7 +352,7 @@ def estimate_run(config: Config, cluster: Cluster) -> Estimate:
 def _notes(config: Config, vocabulary: int | None) -> Iterator[str]:
     """What the estimate assumes: values that are not given, and what the formulas leave out."""
     if vocabulary is None:
-        yield (f"a vocabulary of {USUAL_VOCABULARY:,} is assumed: give {option('vocab_size')}")
+        yield f"assuming a vocabulary of {USUAL_VOCABULARY:,}: set {option('vocab_size')}"
     if config.precision_on("cuda") == "fp32":
         yield "times are those of bf16: products in fp32 take several times as long"
     if config.fp8:

@@ -86,7 +86,7 @@ def cluster_of(gpu: str | None = None, nodes: int = 1, gpus_per_node: int = 8) -
     if gpu is None:
         absent = [one.name for one in fields(Cluster) if one.name not in values]
         if len(values) == 2:
-            raise UsageError(f"no GPU: add {option('gpu')} with {choices}")
+            raise UsageError(f"no GPU is named: give {option('gpu')}, {choices}")
         if absent:
             raise FormatError(f"no numbers for {', '.join(absent)} of the GPU: add them, or a gpu")
         return Cluster(**values)
