@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.flags_tools import config
 
+from tokpack.option import MOST
 from tokpack.trainer.config.config import FIELDS, Config
 from tokpack.trainer.config.flags import resolve
 
@@ -22,7 +23,7 @@ NUMBERS = {
     "min_lr": st.floats(0, 1e-4),
     "clip_grad": st.floats(0, 1e9),
     "adam_eps": st.floats(1e-30, 1),
-    "seed": st.integers(0, 2**63),
+    "seed": st.integers(0, MOST),
     "hidden_dropout": st.floats(0, 0.99),
     "exit_duration_in_mins": st.none() | st.floats(1e-6, 1e9),
     "train_samples": st.none() | st.integers(1, 2**50),
