@@ -308,6 +308,8 @@ def test_a_blend_file_that_a_configuration_names(tmp_path: Path) -> None:
     assert found.seq_length == 64
     assert found.notes == (f"{blend}: seq_length 64 overrides seq_length 48 of a configuration",)
     assert config(f"{path} --seq-length 32").seq_length == 32
+    assert config(f"{path} --load run").seq_length == 48  # the run goes on as it was
+    assert config(f"{path} --load model --finetune").seq_length == 64
     path = write(tmp_path / "config.yaml", {"data_path": str(blend), "seq_length": 64})
     assert config(path).notes == ()
 

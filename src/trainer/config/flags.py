@@ -325,7 +325,7 @@ def _with_blend(
     """All settings, with those of a blend file that is given as the data.
 
     Its length overrides that of a configuration, which may have been made for other data; a note
-    says so.
+    says so. A run that goes on keeps that of its configuration.
     """
     named = of_files | of_flags
     words = [w for n in ("data_path", "train_data_path") if n in named for w in named[n].value]
@@ -339,7 +339,8 @@ def _with_blend(
             blend.add(key, values[key], f"{words[0]}: {key} {_plain(values[key])}")
     blend.settings.setdefault("split", _Setting(None, ""))  # such a file needs no split
     length, other = blend.settings.get("seq_length"), of_files.get("seq_length")
-    if length and other and "seq_length" not in of_flags:
+    goes_on = "load" in named and not ("finetune" in named and named["finetune"].value)
+    if length and other and "seq_length" not in of_flags and not goes_on:
         named["seq_length"] = length
         if length.value != other.value:
             notes.append(f"{length.written} overrides {other.written} of a configuration")
