@@ -81,8 +81,11 @@ def _hidden(match: re.Match[str]) -> str:
 
 
 def _files(home: Path) -> dict[Path, tuple[int, int]]:
-    """The files and how they were last written, but for the work of a run that can go on."""
-    found = ((path, path.stat()) for path in home.rglob("*") if path.is_file())
+    """The files and how they were last written, but for the work of a run that can go on, and for
+    what Python compiles.
+    """
+    paths = (path for path in home.rglob("*") if path.suffix != ".pyc" and path.is_file())
+    found = ((path, path.stat()) for path in paths)
     return {
         path: (status.st_size, status.st_mtime_ns)
         for path, status in found
