@@ -283,9 +283,11 @@ class _Quotes:
 
     def __init__(self, source: Source) -> None:
         end = f"{_DELIMITERS[source.format]}\r\n".encode()
-        quoted = rb'"[^"]*+(?:""[^"]*+)*+'  # without its last quote
+        quoted = rb'"[^"]*(?:""[^"]*)*'  # without its last quote
         self._quoted = re.compile(quoted)
-        self._values = re.compile(rb'(?:(?:%b"|[^"%b][^%b]*+)?+[%b])*+' % (quoted, end, end, end))
+        # Not all at once: possessive groups would need no memory, but Python had faults in them.
+        some = rb'(?:(?:%b"|[^"%b][^%b]*)?[%b]){1,1000}' % (quoted, end, end, end)
+        self._values = re.compile(some)
         self._name, self._end = source.name, end
         # Of the value that is cut off: what tells whether it is in quotes.
         self._cut: bytes | bytearray = b""
@@ -298,10 +300,12 @@ class _Quotes:
             self._lines += data.count(b"\n")
             return
         data = self._cut + data
-        values = self._values.match(data)
-        rest = data[values.end() :] if values else data
+        begin = 0
+        while values := self._values.match(data, begin):
+            begin = values.end()
+        rest = data[begin:]
         if quoted := self._quoted.match(rest):
-            end = len(data) - len(rest) + quoted.end()
+            end = begin + quoted.end()
             if end + 1 < len(data):
                 line = self._lines + data.count(b"\n", 0, end)
                 raise InputError(
