@@ -286,8 +286,8 @@ class _Quotes:
         quoted = rb'"[^"]*(?:""[^"]*)*'  # without its last quote
         self._quoted = re.compile(quoted)
         # Not all at once: possessive groups would need no memory, but Python had faults in them.
-        some = rb'(?:(?:%b"|[^"%b][^%b]*)?[%b]){1,1000}' % (quoted, end, end, end)
-        self._values = re.compile(some)
+        some = rb'(?:(?:%b"|[^"%b][^%b]*)?[%b]){1,999}'
+        self._values = re.compile(some % (quoted, end, end, end))
         self._name, self._end = source.name, end
         # Of the value that is cut off: what tells whether it is in quotes.
         self._cut: bytes | bytearray = b""
@@ -296,7 +296,7 @@ class _Quotes:
     def check(self, data: bytes | bytearray) -> None:
         """Check the next bytes. InputError."""
         if b'"' not in data and not self._cut.startswith(b'"'):  # fast
-            self._cut = data[-1:].strip(self._end) if data else self._cut
+            self._cut = (data or self._cut)[-1:].strip(self._end)
             self._lines += data.count(b"\n")
             return
         data = self._cut + data
@@ -304,6 +304,7 @@ class _Quotes:
         while values := self._values.match(data, begin):
             begin = values.end()
         rest = data[begin:]
+        self._cut = rest[:1]
         if quoted := self._quoted.match(rest):
             end = begin + quoted.end()
             if end + 1 < len(data):
@@ -312,9 +313,7 @@ class _Quotes:
                     f"{self._name}: text follows a closing quote in line {line}; values with "
                     'quotes are written as "...""...", without backslashes'
                 )
-            self._cut = rest[:1] + data[end:]  # and a quote that may be the first of two
-        else:
-            self._cut = rest[:1]
+            self._cut += data[end:]  # a quote that may be the first of two
         self._lines += data.count(b"\n")
 
 
