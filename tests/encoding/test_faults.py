@@ -272,7 +272,7 @@ def test_a_defect_in_a_worker(
 ) -> None:
     """An exception that nobody expected comes with its traceback and the name of the input."""
     plant(part.PartEncoder, "_tokens", ZeroDivisionError("a defect"), patch=monkeypatch)
-    with pytest.raises(tokpack.WorkerError, match=r"1\.jsonl\b") as caught:
+    with pytest.raises(tokpack.WorkerError, match=r"/\d\.jsonl\b") as caught:
         tokpack.encode(
             [str(path) for path in corpus.inputs],
             str(output),
