@@ -196,9 +196,9 @@ class Settings:
         qwen = "Qwen3_5Tokenizer" if is_new else "Qwen2Tokenizer"
         named = self.config.get("tokenizer_class") or (qwen if of_model.startswith("qwen") else "")
         self.class_name = str(named).removesuffix("Fast")
-        has_list = "added_tokens_decoder" in self.config
+        self._is_older = "added_tokens_decoder" not in self.config
         # The folder of an older version has a map, which takes precedence over its config.
-        older = {} if has_list else self._read(_TOKENS_MAP)
+        older = self._read(_TOKENS_MAP) if self._is_older else {}
         values = {**self.config, **older}
         self._unset = {key for key in NAMED if key in values and values[key] is None}
         self.named = {
@@ -206,11 +206,10 @@ class Settings:
         }
         keyed, extra = self._further(older)
         self.extra = [self._token(one, "extra_special_tokens") for one in extra]
-        self._is_older = not has_list
-        if has_list:
-            self.listed = self._listed(self.config["added_tokens_decoder"])
+        if self._is_older:
+            self.listed = self._older_list(older)
         else:
-            self.listed = self._older_list()
+            self.listed = self._listed(self.config["added_tokens_decoder"])
         by_text = {token["content"]: token for _, token in self.listed}
         for key, token in self.named.items():
             self.named[key] = by_text.get(token["content"], token)
@@ -297,20 +296,17 @@ class Settings:
             listed.append((int(key), self._token(value, "added_tokens_decoder")))
         return sorted(listed, key=lambda one: one[0])
 
-    def _older_list(self) -> list[tuple[int, Token]]:
+    def _older_list(self, older: Mapping[str, Any]) -> list[tuple[int, Token]]:
         """The tokens of an added_tokens.json, special ones if another key has them as a text, too.
 
         An object counts if it is in a special_tokens_map.json: transformers reads those of the
         config after it has compared the texts.
         """
-        older = self._read(_TOKENS_MAP)
         special = {t["content"] for k, t in self.named.items() if _IS_TEXT in t or k in older}
         if not older.get("additional_special_tokens"):  # the value is not used
-            further = older.get("extra_special_tokens")
-            objects = (
-                [self._token(one, CONFIG) for one in further] if isinstance(further, list) else []
-            )
-            special |= {t["content"] for t in self.extra if _IS_TEXT in t or t in objects}
+            special |= {t["content"] for t in self.extra if _IS_TEXT in t}
+            if isinstance(further := older.get("extra_special_tokens"), list):
+                special |= {self._token(one, CONFIG)["content"] for one in further}
         listed = []
         for text, number in self._read(_ADDED_TOKENS).items():
             if type(number) is not int or number < 0:
